@@ -116,7 +116,8 @@ class Admission {
     MutexLock lock_;
   };
 
-  /// For who is to be alone soon, and first waits for somebody who may be to be alone, too.
+  /// To be called by a thread that will be alone, before it waits for another one that may have to
+  /// be alone first.
   /// @throws Error(kBusy) as Alone
   void RefuseScope();
 

@@ -35,7 +35,8 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   const ProfilerRange range("make way");
   const Clock::time_point start = Clock::now();
-  // Before the keys are looked at: whatever is erased meanwhile counts twice, not at no time.
+  // Before the keys are looked at: an item that is erased in between counts twice, rather than not
+  // at all.
   const std::uint64_t there = ItemsNow();
   std::unique_ptr<KeysOfBatch> keys;
   if (batch != nullptr) {

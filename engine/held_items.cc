@@ -21,8 +21,7 @@ HeldItems::HeldItems(StoreImpl& store, const std::string& changed_since) : HeldI
   }
   Take(shape);
   BringToHost();
-  ThreadPool threads(ThreadsForCopy());
-  store_.NameHeldCells(*copy_, threads);  // (A search, which soon lets go of all, does not.)
+  store_.NameHeldCells(*copy_);  // (A search, which soon lets go of all, does not.)
 }
 
 HeldItems::HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room)

@@ -217,7 +217,10 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
           try {
             store =
                 RestoreChain(chain, items, path, WithoutSchedule(open), [&](const SnapshotId& id) {
-                  if (keeps) folder->Admit(id);
+                  if (whole < of->files) damaged.emplace_back(*of, whole);
+                  if (!keeps) return;
+                  folder->Admit(id);
+                  for (const auto& [of_folder, place] : damaged) folder->SetAside(of_folder, place);
                 });
           } catch (const Error& error) {
             if (error.code() != ErrorCode::kDamaged) throw;
@@ -232,7 +235,6 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
         warn(why);
       }
       if (store) {
-        if (whole < of->files) damaged.emplace_back(*of, whole);
         log.Add(damaged.empty() ? LogLevel::kInfo : LogLevel::kWarning, [&] {
           return fmt::format("{}: restored from {}, {} items{}", path, files[whole - 1],
                              store->Stats().items,
@@ -240,7 +242,6 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
         });
         log.Tell();
         if (!keeps) return std::move(*store);
-        for (const auto& [chain, place] : damaged) folder->SetAside(chain, place);
         store->impl_->KeepSnapshotsOfNew(std::move(folder), open.snapshot, false);
         return std::move(*store);
       }

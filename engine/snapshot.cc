@@ -182,7 +182,7 @@ void StoreImpl::ReleaseCells() {
   space_.ReleaseCells();
 }
 
-void StoreImpl::NameHeldCells(const TableCopy& copy, ThreadPool& threads) {
+void StoreImpl::NameHeldCells(const TableCopy& copy) {
   if (InlineValues(value_size_)) return;
   constexpr std::uint64_t kWordBits = 32;
   constexpr std::uint64_t kPart = std::uint64_t{1} << 18;
@@ -195,9 +195,11 @@ void StoreImpl::NameHeldCells(const TableCopy& copy, ThreadPool& threads) {
   };
   std::vector<std::uint32_t> names;
   try {
+    ThreadPool threads(
+        static_cast<unsigned>(std::clamp<std::uint64_t>(parts, 1, ThreadsForCopy())));
     std::vector<std::uint64_t> most(parts);
     threads.Run(parts, [&](std::size_t part) { most[part] = std::ranges::max(references(part)); });
-    names.resize(parts == 0 ? 0 : std::ranges::max(most) / cell_bytes / kWordBits + 1);
+    names.resize((parts == 0 ? 0 : std::ranges::max(most) / cell_bytes / kWordBits) + 1);
     threads.Run(parts, [&](std::size_t part) {
       for (const std::uint64_t reference : references(part)) {
         const std::uint64_t cell = reference / cell_bytes;
@@ -320,7 +322,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   };
   try {
     copy->Fetch();
-    NameHeldCells(*copy, threads);
+    NameHeldCells(*copy);
     const std::vector<std::uint32_t> ranges = MarkedRanges(*copy);
     header.total_items = copy->total;
     header.items = copy->items;

@@ -63,8 +63,8 @@ class Snapshots {
    private:
     Snapshots& snapshots_;
   };
-  /// REQUIRES: the caller is not alone. @throws Error(kBusy) where this thread exports, or has a
-  /// DeviceScope open
+  /// Also by who is alone, if no export holds cells. @throws Error(kBusy) where this thread
+  /// exports, or has a DeviceScope open
   void AwaitCopied();
   /// Whether an export holds cells, or may soon.
   bool exporting();

@@ -125,7 +125,7 @@ void StoreImpl::TrackSince(const std::vector<std::string>& files) {
   // Changes are marked from that instant on. What had changed before it is added.
   try {
     copy->Fetch();
-    NameHeldCells(*copy, threads);
+    NameHeldCells(*copy);
     CopyIndex index(*copy, newest, pool_->base());
     std::vector<std::atomic<std::uint8_t>> changed(std::uint64_t{1} << shape.range_bits);
     const auto mark = [&](std::uint64_t hash) {

@@ -222,7 +222,7 @@ class StoreImpl {
                      std::optional<Snapshots::Copying>* copying, std::uint64_t* version = nullptr);
   void ReleaseCells();
   /// Of the cells that are held, those that a copy names are needed. @param copy was fetched
-  void NameHeldCells(const TableCopy& copy, ThreadPool& threads);
+  void NameHeldCells(const TableCopy& copy);
 
   // By who is alone.
 

@@ -10,7 +10,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,7 +19,6 @@
 
 #include "gpmstore/error.h"
 #include "pm/format.h"
-#include "pm/mapping_parts.h"
 
 namespace gpm {
 namespace {
@@ -29,8 +27,6 @@ namespace {
 constexpr unsigned kMappingThreads = 4;
 /// A write of so much goes to the mapping.
 constexpr std::uint64_t kMappedFrom = std::uint64_t{1} << 20;
-/// A thread makes pages for so much at a time.
-constexpr std::uint64_t kPartBytes = std::uint64_t{16} << 20;
 
 /// Whether this memory of a file has its pages now: else it may not be touched.
 bool Populate(std::byte* data, std::uint64_t bytes) {
@@ -189,10 +185,10 @@ NewFile::~NewFile() {
 
 // tmpfs takes what is written to a file from one thread at a time, but gives pages to several at
 // once (docs/PERFORMANCE.md, "Snapshots").
-void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
+void NewFile::Expect(std::uint64_t bytes, unsigned threads) noexcept {
   struct statfs system {};
   struct rlimit limit {};
-  if (threads.threads() < kMappingThreads || bytes < kMappedFrom) return;
+  if (threads < kMappingThreads || bytes < kMappedFrom) return;
   if (fstatfs(fd_, &system) != 0 || system.f_type != TMPFS_MAGIC) return;
   // (Going beyond that raises SIGXFSZ.)
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes > limit.rlim_cur) return;
@@ -201,11 +197,6 @@ void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
   if (mapped == MAP_FAILED) return;
   mapped_ = static_cast<std::byte*>(mapped);
   mapped_bytes_ = bytes;
-  const std::uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
-  threads.Run(parts, [&](std::size_t part) {
-    const std::uint64_t end = std::min((part + 1) * kPartBytes, bytes);
-    MakeHugePages(mapped_ + part * kPartBytes, mapped_ + end);
-  });
 }
 
 void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset) {

@@ -10,16 +10,16 @@ namespace gpm {
 /// that nobody reads. The library itself touches no signal.
 
 /// A name that does not outlive the process: a signal that ends it (SIGHUP, SIGINT, SIGPIPE or
-/// SIGTERM) removes the file or empty directory first; then the process ends by that signal. The
-/// owner removes it in every other case. A name that was there before is somebody else's and is
-/// left alone; so is the empty one, and another file that took the name after Made.
+/// SIGTERM) removes the file, the empty directory, or behind MadeFolder the folder with its files,
+/// first; then the process ends by that signal. The owner removes it in every other case. A name
+/// that was there before is somebody else's and is left alone; so is the empty one, and another
+/// file that took the name after Made.
 ///
 /// Thread safety: any thread.
 ///
 /// Invariants:
-///  1. The handler only reads atomics and makes system calls, such as lstat and unlink: no memory
-///  is
-///     allocated, and no lock taken.
+///  1. The handler only reads atomics and makes system calls, such as lstat and unlink: it
+///     allocates nothing, and takes no lock.
 ///  2. A path that the handler may still read is never freed: they are kept until the process ends.
 class RemovedOnSignal {
  public:
@@ -31,7 +31,7 @@ class RemovedOnSignal {
 
   /// The owner has made the file: from now on only that file goes. Again for one made anew.
   void Made();
-  /// The same of a folder, which goes with all files in it.
+  /// The same of a folder, which goes with all files in it, if there is no folder in it.
   void MadeFolder();
 
   struct Name;  ///< what the handler knows

@@ -70,7 +70,7 @@ TEST_F(CapacityFaultTest, WhatOthersEraseMeanwhileIsNoRoom) {
   }
 }
 
-/// Of a restored pool whose snapshots can't be kept there is none.
+/// A restore whose snapshots can't be kept leaves no pool.
 TEST_F(CapacityFaultTest, ARestoreThatCantKeepSnapshotsLeavesNoPool) {
   OpenOptions open = TestOpenOptions();
   const std::string file = NewPath();
@@ -100,6 +100,54 @@ TEST_F(CapacityFaultTest, ARestoreThatCantKeepSnapshotsLeavesNoPool) {
   }
   EXPECT_GT(failures, 10u);
   std::filesystem::remove_all(folder);
+}
+
+/// The same where the newest snapshot is damaged, and has to be set aside.
+TEST_F(CapacityFaultTest, ARestoreFromAFolderLeavesAPoolOrNone) {
+  namespace fs = std::filesystem;
+  const std::string folder = NewPath();
+  const std::string copy = NewPath();
+  OpenOptions keeps = TestOpenOptions();
+  keeps.snapshot.path = folder;
+  const std::string pool = NewPath();
+  {
+    Store store = Store::Create(pool, Shape(8, kValueSize), keeps);
+    Put(store, 1, 10);
+    store.Close();  // which takes a snapshot
+  }
+  std::string newest;
+  {
+    Store store = Store::Open(pool, keeps);
+    Put(store, 11, 10);
+    store.Close();
+  }
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".snap")) newest = std::max(newest, name);
+  }
+  fs::resize_file(folder + "/" + newest, 5000);
+  keeps.snapshot.path = copy;
+  bool hit = true;
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    const std::string path = NewPath();
+    fs::remove_all(copy);
+    fs::copy(folder, copy);
+    std::optional<Store> store;
+    const Fault fault(FaultKind::kSystemCall, k);
+    try {
+      const Fault::Armed armed;
+      store.emplace(Store::RestoreNewest(copy, path, keeps));
+    } catch (const std::exception&) {
+      ++failures;
+    }
+    hit = fault.hit();
+    EXPECT_EQ(fs::exists(path), store.has_value()) << "after call " << k;
+    if (store) {
+      EXPECT_EQ(store->Stats().items, 10u);
+    }
+  }
+  EXPECT_GT(failures, 10u);
 }
 
 TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {

@@ -194,7 +194,7 @@ void CudaExecutor::BeginDraining() {
   } catch (const Error&) {
     return;  // what is wrong with the GPU, the next batch says, too
   }
-  // (Alone that: a refresh beside batches reads the others.)
+  // (Only this changes: a refresh beside batches reads the rest.)
   context_.accelerators.directory.drained = context.accelerators.directory.drained;
 }
 

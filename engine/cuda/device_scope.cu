@@ -1,3 +1,4 @@
+#include <chrono>
 #include <thread>
 
 #include "engine/cuda/executor.h"
@@ -36,9 +37,7 @@ class ScopeTask : public BatchTask {
     const CurrentDevice current = executor_->Activate();
     try {
       // (In another thread that handle is another stream's.)
-      if (stream_ == cudaStreamPerThread && opener_ != std::this_thread::get_id()) {
-        CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-      }
+      if (stream_ == cudaStreamPerThread && opener_ != std::this_thread::get_id()) AwaitDevice();
       executor_->Report(stream_, context_, reporter_);
       CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
       progress_ = executor_->Collect(workspace_.get());
@@ -62,6 +61,17 @@ class ScopeTask : public BatchTask {
   DeviceView view() const { return DeviceView{context_, reporter_.sums}; }
 
  private:
+  /// Waits for all that the GPU does. That is refused while anybody captures a stream.
+  static void AwaitDevice() {
+    cudaError_t status = cudaDeviceSynchronize();
+    while (status == cudaErrorStreamCaptureUnsupported) {
+      cudaGetLastError();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      status = cudaDeviceSynchronize();
+    }
+    CheckCuda(status, "cudaDeviceSynchronize");
+  }
+
   CudaExecutor* executor_;
   Stream stream_;
   const std::thread::id opener_ = std::this_thread::get_id();

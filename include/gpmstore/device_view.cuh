@@ -132,7 +132,9 @@ class DeviceScope {
 
   const DeviceView& view() const;
 
-  /// Waits for the kernels launched so far on the stream and ends the scope. Idempotent.
+  /// Waits for the kernels launched so far on the stream and ends the scope. Idempotent. (Of a
+  /// scope on cudaStreamPerThread that another thread closes: for all that the GPU does, and until
+  /// nobody captures a stream.)
   /// @throws Error kGpu
   void Close();
 

@@ -49,7 +49,8 @@ class _Module(nn.Module):
         optimizer: `SGD`, `Adagrad` or `Adam`; its kind is fixed for a pool, its numbers are not.
         padding_idx: an id that has no row, reads as 0 and gets no gradient.
         snapshots: a folder, where `state_dict` leaves files (else it has all bytes).
-        options: those of `gpmstore.open_or_create`, but for shards and a capacity.
+        options: those of `gpmstore.open_or_create`, but for shards, devices and a
+            capacity.
         """
         super().__init__()
         self.padding_idx = padding_idx
@@ -97,7 +98,8 @@ class _Module(nn.Module):
         return file
 
     def set_extra_state(self, state: Any) -> None:
-        """Takes the rows of a snapshot, bytes or path, in place of those that are there."""
+        """Takes the rows of a snapshot, bytes or path, in place of those that are there. Refused
+        where the module has the option `snapshot`."""
         if isinstance(state, str):
             self._table.restore(state)
         elif isinstance(state, Tensor) and state.dtype == torch.uint8 and state.dim() == 1:
@@ -150,7 +152,8 @@ class Embedding(_Module):
     `eval()`: rows are only read. Ids that have none read as 0, and nothing gets a gradient.
 
     Input on a GPU: on the current stream, with executor cuda; rows go from the store to GPU memory
-    and back. `state_dict` has a snapshot, and `load_state_dict` restores it. One thread at a time.
+    and back. `state_dict` has a snapshot, and `load_state_dict` restores it, but where the module has
+    the option `snapshot`. One thread at a time.
     """
 
     @torch.compiler.disable

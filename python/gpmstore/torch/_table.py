@@ -47,10 +47,14 @@ class Table:
             raise InvalidArgumentError(f"dim: {dim!r}; it must be a whole number from 1")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer: {optimizer!r}; give gpmstore.torch.SGD, Adagrad or Adam")
-        for name in options.keys() & {"capacity", "capacity_bytes"}:
+        for name in ("capacity", "capacity_bytes"):
+            if not options.get(name):
+                continue
             raise InvalidArgumentError(f"{name}: an embedding's store has to keep its header, which a "
                                        "bounded one could evict")
-        for name in options.keys() & {"shards", "devices"}:
+        for name in ("shards", "devices"):
+            if not options.get(name):
+                continue
             raise InvalidArgumentError(f"{name}: an embedding's store is one pool, as a state is one "
                                        "snapshot")
         self.path = os.fsdecode(path)
@@ -123,19 +127,23 @@ class Table:
             return torch.from_file(file, False, os.path.getsize(file), dtype=torch.uint8)
 
     def restore_bytes(self, snapshot: Tensor) -> None:
+        self._require_no_schedule()
         with self._folder() as folder:
             file = os.path.join(folder, "snapshot")
             snapshot.cpu().numpy().tofile(file)
             self.restore(file)
 
-    def restore(self, file: str) -> None:
-        """Takes the rows of a snapshot. The pool is replaced when the new one is whole: a crash, or
-        a file that can't be used, leaves the rows that were there."""
+    def _require_no_schedule(self) -> None:
         if self.options.get("snapshot") is not None:
             then = "" if self._is_pinned() else ", close that, and open it with another folder"
             raise InvalidArgumentError(f"{self.path}: a state makes a new pool, and the folder of "
                                        "snapshot= belongs to the old one; load it into a module "
                                        f"without snapshot={then}")
+
+    def restore(self, file: str) -> None:
+        """Takes the rows of a snapshot. The pool is replaced when the new one is whole: a crash, or
+        a file that can't be used, leaves the rows that were there."""
+        self._require_no_schedule()
         options = {name: value for name, value in self.options.items()
                    if name not in ONLY_CREATED}
         self.version += 1
