@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <optional>
 #include <thread>
 #include <tuple>
 
@@ -534,12 +535,12 @@ TEST_F(FailureTest, ThreadThatWouldWaitForWhoWaitsForItsScopeIsTold) {
       scope_is_open = {};
       std::thread other([&] { others(store); });
       others_began.get_future().wait();
-      FakeScope scope(*store.impl());
+      std::optional<FakeScope> scope(std::in_place, *store.impl());
       scope_is_open.set_value();
       while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       // (Who hangs here is ended by the test's time limit.)
       EXPECT_EQ(ErrorOf([&] { call(store); }), ErrorCode::kBusy);
-      scope.Close();
+      scope.reset();
       other.join();
       store.Close();
     }
