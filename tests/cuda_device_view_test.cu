@@ -95,43 +95,14 @@ TEST_F(CudaTest, KernelsUseTheDeviceView) {
   EXPECT_TRUE(report.defects.empty()) << report.defects.front();
 }
 
-/// Inserts the keys, some time after it has begun.
-__global__ void InsertLate(DeviceView view, const std::uint64_t* keys, const Value* values,
-                           std::uint32_t n, std::uint64_t* wrong) {
-  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
-      cooperative_groups::this_thread_block());
-  for (int k = 0; k < 100; ++k) __nanosleep(1'000'000);
-  for (std::uint32_t i = threadIdx.x / static_cast<unsigned>(DeviceView::kLanes); i < n;
-       i += blockDim.x / static_cast<unsigned>(DeviceView::kLanes)) {
-    const Result result =
-        view.Insert(tile, keys + i, reinterpret_cast<const std::byte*>(values + i));
-    if (result != Result::kOk && tile.thread_rank() == 0) AtomicAdd(wrong, 1);
-  }
-}
-
-// The handle of a thread's own stream means another one in each thread: that of who closes the
-// scope, or ends it to be alone.
-TEST_F(CudaTest, AScopeOnAThreadsOwnStreamIsClosedByAnother) {
-  constexpr std::uint32_t kKeys = 1000;
-  Store store = Make(4 * kKeys);
-  std::vector<std::uint64_t> keys(kKeys);
-  std::iota(keys.begin(), keys.end(), 1);
-  std::vector<Value> values;
-  for (std::uint32_t i = 0; i < kKeys; ++i) values.push_back(ValueOf(i));
-  const OnDevice<std::uint64_t> device_keys(keys);
-  const OnDevice<Value> device_values(values);
-  const OnDevice<std::uint64_t> wrong(std::vector<std::uint64_t>{0});
-  DeviceScope scope(store, cudaStreamPerThread, kKeys, 0);
-  InsertLate<<<1, 256, 0, cudaStreamPerThread>>>(scope.view(), device_keys.data(),
-                                                 device_values.data(), kKeys, wrong.data());
-  CheckCuda(cudaGetLastError(), "InsertLate");
-  std::thread([&] { scope.Close(); }).join();
-  EXPECT_EQ(store.Stats().items, kKeys);
-  EXPECT_EQ(wrong.Host().front(), 0u);
-  std::vector<Result> results(kKeys);
-  EXPECT_EQ(store.Find(std::as_bytes(std::span(keys)), {}, results), 0u);
+// Whoever ends the scope, which any thread may, would mean another stream.
+TEST_F(CudaTest, AScopeOnAThreadsOwnStreamIsRefused) {
+  Store store = Make(1000);
+  EXPECT_EQ(test::ErrorOf([&] { const DeviceScope scope(store, cudaStreamPerThread, 1, 1); }),
+            ErrorCode::kInvalidArgument);
+  DeviceScope scope(store, nullptr, 1, 1);
+  scope.Close();
   store.Close();  // before the scope goes, which was closed
-  EXPECT_EQ(CheckPool(PoolPath()).items, kKeys);
 }
 
 /// Each tile inserts, looks up, erases and looks up its own key again and again.

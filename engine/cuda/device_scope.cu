@@ -1,6 +1,3 @@
-#include <chrono>
-#include <thread>
-
 #include "engine/cuda/executor.h"
 #include "engine/store_impl.h"
 #include "gpmstore/device_view.cuh"
@@ -11,6 +8,11 @@ namespace gpm {
 class ScopeTask : public BatchTask {
  public:
   ScopeTask(CudaExecutor* executor, Stream stream) : executor_(executor), stream_(stream) {
+    // (Any thread may end a scope, and each means another stream by that handle.)
+    if (stream == cudaStreamPerThread) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a device scope can't be on cudaStreamPerThread; make a stream for it");
+    }
     RefuseCapture(stream);
     workspace_ = executor->TakeWorkspace();
   }
@@ -36,8 +38,6 @@ class ScopeTask : public BatchTask {
     if (reported_) return progress_;
     const CurrentDevice current = executor_->Activate();
     try {
-      // (In another thread that handle is another stream's.)
-      if (stream_ == cudaStreamPerThread && opener_ != std::this_thread::get_id()) AwaitDevice();
       executor_->Report(stream_, context_, reporter_);
       CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
       progress_ = executor_->Collect(workspace_.get());
@@ -61,20 +61,8 @@ class ScopeTask : public BatchTask {
   DeviceView view() const { return DeviceView{context_, reporter_.sums}; }
 
  private:
-  /// Waits for all that the GPU does. That is refused while anybody captures a stream.
-  static void AwaitDevice() {
-    cudaError_t status = cudaDeviceSynchronize();
-    while (status == cudaErrorStreamCaptureUnsupported) {
-      cudaGetLastError();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      status = cudaDeviceSynchronize();
-    }
-    CheckCuda(status, "cudaDeviceSynchronize");
-  }
-
   CudaExecutor* executor_;
   Stream stream_;
-  const std::thread::id opener_ = std::this_thread::get_id();
   std::unique_ptr<Workspace> workspace_;
   TableContext context_{};
   Reporter reporter_;

@@ -118,11 +118,12 @@ struct DeviceView {
 class DeviceScope {
  public:
   /// @param store opened with executor cuda; outlives the scope
-  /// @param stream on which the kernels are launched; lives until Close has returned
+  /// @param stream on which the kernels are launched, not cudaStreamPerThread; lives until Close
+  /// has returned
   /// @param max_writes inserts, updates, upserts and find-or-inserts that the kernels may carry out
   /// in all
   /// @param max_erases erases that they may carry out in all; more is undefined behaviour
-  /// @throws Error kInvalidArgument (the store is empty, or the stream is being captured),
+  /// @throws Error kInvalidArgument (the store is empty, or the stream is that, or being captured),
   ///         kUnsupported (executor cpu), kGpu, kBusy (there is no room for so many writes, and
   ///         this thread has another scope open)
   DeviceScope(Store& store, Stream stream, std::uint64_t max_writes, std::uint64_t max_erases);
@@ -132,9 +133,7 @@ class DeviceScope {
 
   const DeviceView& view() const;
 
-  /// Waits for the kernels launched so far on the stream and ends the scope. Idempotent. (Of a
-  /// scope on cudaStreamPerThread that another thread closes: for all that the GPU does, and until
-  /// nobody captures a stream.)
+  /// Waits for the kernels launched so far on the stream and ends the scope. Idempotent.
   /// @throws Error kGpu
   void Close();
 
