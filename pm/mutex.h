@@ -15,7 +15,6 @@
 #define GPM_REQUIRES(...) GPM_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define GPM_ACQUIRE(...) GPM_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define GPM_RELEASE(...) GPM_THREAD_SAFETY(release_capability(__VA_ARGS__))
-#define GPM_ASSERT_HELD(...) GPM_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 #define GPM_NOT_CHECKED GPM_THREAD_SAFETY(no_thread_safety_analysis)
 
 namespace gpm {

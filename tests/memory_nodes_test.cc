@@ -245,9 +245,8 @@ TEST_F(MemoryNodesTest, DevicesAreThoseOfTheShardsOfAllRanks) {
 }
 
 TEST_F(MemoryNodesTest, AStoreOnThisMachinesGpu) {
-  if (test::TestExecutor() != ExecutorKind::kCuda || GpuCount() == 0) {
-    GTEST_SKIP() << "no CUDA device";
-  }
+  if (test::TestExecutor() != ExecutorKind::kCuda) GTEST_SKIP() << "of executor cuda alone";
+  if (GpuCount() == 0) GTEST_SKIP() << test::kNoGpu;
   const int node = MemoryNodes().NodeOfGpu(0);
   EXPECT_EQ(NodeOf({.executor = ExecutorKind::kCuda}),
             MemoryNodes().WithMemory().size() < 2 ? -1 : node);

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpmstore
-from gpmstore import Op, distributed
+from gpmstore import distributed
 
 import ranks
 from conftest import applied, make_keys

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpmstore
-from gpmstore import Op, Result
+from gpmstore import Op
 
 from conftest import EXECUTOR, applied, make_keys, make_values
 
