@@ -221,7 +221,7 @@ void IndexedLists::CopyRows(std::uint64_t count, std::byte* keys, std::byte* /*v
   threads->Run(parts_.size(), [&](std::size_t part) {
     std::uint64_t row = offsets_[part * kQueriesAtOnce];
     for (const std::uint32_t of_index : parts_[part]) {
-      if (row == count) return;
+      if (row >= count) return;
       std::memcpy(keys + row++ * key_size, index_.KeyOf(of_index), key_size);
     }
   });

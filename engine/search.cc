@@ -307,8 +307,8 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     RequireHostMemory(queries.bounds.data(), queries.bounds.size_bytes(), "bounds");
   }
   // (Nobody is to wait for the stream while he holds what others wait for.)
-  if (bounds_on_device || counts.on_device() || offsets.on_device() || keys.on_device() ||
-      values.on_device()) {
+  if (stream != nullptr || bounds_on_device || counts.on_device() || offsets.on_device() ||
+      keys.on_device() || values.on_device()) {
     executor_->AwaitStream(stream);
   }
   const auto listed = [&] {
@@ -326,7 +326,8 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     counts.Deliver(*executor_, count);
     offsets.Deliver(*executor_, on_host.offsets.size());
     if (rows) keys.Deliver(*executor_, on_host.offsets.back() * key_size_);
-    if (!matches->values.empty()) values.Deliver(*executor_, on_host.offsets.back() * value_size_);
+    if (rows && !matches->values.empty())
+      values.Deliver(*executor_, on_host.offsets.back() * value_size_);
     matches->answered = on_host.answered;
     matches->rows = on_host.rows;
   };

@@ -65,6 +65,30 @@ class CudaSearchTest : public SearchTest {
   }
 };
 
+TEST_F(CudaSearchTest, AStreamThatIsCapturedIsRefused) {
+  for (const bool indexed : {false, true}) {
+    ModelledStore store(NewPath(), SearchedShape(8, 40), Indexed(indexed, {"session"}));
+    TestBatch batch = RandomBatch(store, 700);
+    store.Apply(batch);
+    const QueryRows queries({RandomQuery()});
+    std::vector<std::uint64_t> counts(1);
+    Matches matches{.counts = counts};
+    const auto search = [&](cudaStream_t stream) {
+      store.store().Search(queries.array(), kAllOnes, &matches, stream);
+    };
+    cudaStream_t stream = nullptr;
+    CheckCuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+    search(stream);
+    CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capture");
+    EXPECT_EQ(ErrorOf([&] { search(stream); }), ErrorCode::kInvalidArgument);
+    cudaGraph_t graph = nullptr;
+    CheckCuda(cudaStreamEndCapture(stream, &graph), "capture");  // it captured on
+    CheckCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    search(stream);
+    CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  }
+}
+
 /// Columns have 4 bytes an item until a number needs more, in what was made first and in what
 /// changed.
 TEST_F(CudaSearchTest, NumbersThatNeedEightBytesComeAndGo) {

@@ -138,6 +138,41 @@ TEST_F(SearchIndexTest, FollowsWhatChanges) {
 }
 
 /// Of some ten thousand items, so that a column has many blocks, and rows come and go in all.
+/// Of so many queries that several threads write rows; nothing is written behind the room.
+TEST_F(SearchIndexTest, RoomForLessThanManyQueriesFind) {
+  constexpr std::uint64_t kQueries = 3000;
+  ModelledStore store(NewPath(), SearchedShape(8, 40), IndexedOptions());
+  TestBatch batch = store.NewBatch();
+  for (std::uint64_t i = 0; i < 4 * kQueries; ++i) batch.Add(Op::kInsert, i, Tag(i % kQueries, 0));
+  store.Apply(batch);
+  MakeIndex(store);
+  std::vector<Query> queries;
+  for (std::uint64_t i = 0; i < kQueries; ++i) {
+    queries.push_back({{.attribute = kSession, .least = i, .most = i}});
+  }
+  const SearchResult right = store.store().Search(queries, {});
+  for (const std::uint64_t room : {0, 1, 102, 5000, 11999}) {
+    for (const bool as_array : {false, true}) {
+      std::vector<std::uint64_t> counts(kQueries), offsets(kQueries + 1);
+      Bytes keys(8 * 4 * kQueries, std::byte{9});
+      Matches matches{
+          .counts = counts, .offsets = offsets, .keys = std::span(keys).first(8 * room)};
+      if (as_array) {
+        store.store().Search(QueryRows(queries).array(), kAllOnes, &matches);
+      } else {
+        store.store().Search(queries, kAllOnes, &matches);
+      }
+      EXPECT_EQ(counts, right.counts);
+      EXPECT_EQ(matches.answered, room / 4);
+      EXPECT_EQ(matches.rows, 4 * kQueries);
+      const auto rows_end = keys.begin() + static_cast<std::ptrdiff_t>(8 * (room / 4 * 4));
+      EXPECT_TRUE(std::equal(keys.begin(), rows_end, right.keys.begin()));
+      const auto room_end = keys.begin() + static_cast<std::ptrdiff_t>(8 * room);
+      EXPECT_EQ(std::count(room_end, keys.end(), std::byte{9}), keys.end() - room_end);
+    }
+  }
+}
+
 TEST_F(SearchIndexTest, FollowsInALargerStore) {
   ModelledStore store(NewPath(), SearchedShape(8, 24), IndexedOptions());
   constexpr std::uint64_t kKeys = 40'000;

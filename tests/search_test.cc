@@ -155,7 +155,21 @@ TEST_F(SearchTest, ArraysThatAreTooSmallAreSaid) {
   EXPECT_EQ(counts, right.counts);
   EXPECT_EQ(alone.answered, 3u);
 
+  // Counts alone are wanted, though there is room for rows.
   Bytes bytes(80);
+  for (const bool as_array : {false, true}) {
+    Bytes room(40);
+    Matches no_offsets{
+        .counts = counts, .keys = std::span(bytes).first(8), .values = std::span(room)};
+    std::fill(counts.begin(), counts.end(), 0);
+    if (as_array) {
+      store.store().Search(QueryRows(queries).array(), kAllOnes, &no_offsets);
+    } else {
+      store.store().Search(queries, kAllOnes, &no_offsets);
+    }
+    EXPECT_EQ(counts, right.counts);
+    EXPECT_EQ(no_offsets.answered, 3u);
+  }
   std::vector<std::uint64_t> two(2);
   for (Matches matches :
        {Matches{.counts = two}, Matches{.counts = counts, .offsets = two},
