@@ -157,7 +157,8 @@ class BatchExecutor {
   /// outlives them. @throws Error(kGpu), std::bad_alloc
   virtual std::unique_ptr<ItemRanks> MakeItemRanks(const RankedItems& /*items*/) { return nullptr; }
 
-  /// Waits for what a stream has. @throws Error(kGpu)
+  /// Waits for what a stream has, on which a search is to run.
+  /// @throws Error kInvalidArgument (a search can't be there), kGpu
   virtual void AwaitStream(Stream /*stream*/) {}
   /// Copies from host memory to an array in the memory of this executor's GPU. @throws Error(kGpu)
   virtual void CopyToGpu(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}

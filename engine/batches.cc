@@ -75,11 +75,11 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, An
     return nothing;
   }
   const Demand demand = DemandOf(batch);
+  auto task = executor_->Prepare(batch, stream, answers);  // refuses, before anything is evicted
   std::optional<Bound::Turn> turn;
   if (bound_ != nullptr && demand.inserts) TakeTurn(&turn);
   const bool made_way =
       turn && !turn->nested() && MakeWay(&batch, demand.most_added, stream, evicted);
-  auto task = executor_->Prepare(batch, stream, answers);
   const bool results_on_host = task->ResultsOnHost();
   std::unique_ptr<BatchWatch> watch;
   if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);

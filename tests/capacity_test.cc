@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,6 +225,26 @@ TEST_F(CapacityTest, ArraysThatAreTooSmallAreRefusedBeforeAnythingChanges) {
   EXPECT_EQ(ErrorOf([&] { insert(&wrong); }), ErrorCode::kInvalidArgument);
   Evicted other{.keys = std::span(keys).first(16), .values = std::span(keys).first(40)};
   EXPECT_EQ(ErrorOf([&] { insert(&other); }), ErrorCode::kInvalidArgument);
+}
+
+/// Nothing goes for a batch that is refused.
+TEST_F(CapacityTest, ARefusedBatchEvictsNothing) {
+  if (TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "a GPU copies from such arrays";
+  Store store =
+      Store::Create(NewPath(), Shape(8, kValueSize), WithCapacity(50, EvictionPolicy::kLru));
+  Put(store, Numbers(0, 50));
+  TestBatch batch(8, kValueSize);
+  for (std::uint64_t key = 100; key < 120; ++key) batch.Add(Op::kInsert, key, key);
+  Batch arrays = batch.Mixed();
+  // As memory of a GPU is to the host.
+  const std::size_t bytes = arrays.values.size();
+  void* const unreadable = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(unreadable, MAP_FAILED);
+  arrays.values = {static_cast<const std::byte*>(unreadable), bytes};
+  EXPECT_EQ(ErrorOf([&] { store.Apply(arrays); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(KeysOf(store).size(), 50u);
+  EXPECT_EQ(store.Stats().evicted, 0u);
+  munmap(unreadable, bytes);
 }
 
 TEST_F(CapacityTest, MoreKeysThanTheCapacity) {

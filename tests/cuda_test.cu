@@ -314,6 +314,36 @@ TEST_F(CudaTest, AStreamThatIsCapturedIsRefused) {
   store.Close();
 }
 
+TEST_F(CudaTest, AStreamOfAnotherGpuIsRefused) {
+  if (GpuCount() < 2) GTEST_SKIP() << "of machines with several GPUs";
+  Store store = Make();
+  const OnDevice<std::byte> keys(64);
+  std::vector<Result> results(8);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  const std::uint64_t free_cells = store.Stats().free_cells;
+  std::string message;
+  const auto insert = [&] {
+    std::vector<std::byte> host(8 * (store.key_size() + store.value_size()));
+    store
+        .ApplyAsync({.op = Op::kInsert,
+                     .keys = std::span(host).first(8 * store.key_size()),
+                     .values = std::span(host).subspan(8 * store.key_size()),
+                     .results = results},
+                    stream)
+        .Wait();
+  };
+  EXPECT_EQ(test::ErrorOf(insert, &message), ErrorCode::kInvalidArgument);
+  EXPECT_NE(message.find("its stream is of GPU 1"), std::string::npos) << message;
+  EXPECT_EQ(test::ErrorOf([&] { const DeviceScope scope(store, stream, 0, 0); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(store.Stats().free_cells, free_cells);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  store.Close();
+}
+
 // In the mode that is the default, the runtime refuses some calls in all threads while one
 // captures. Batches large enough that who waits for them looks at events, too.
 TEST_F(CudaTest, BatchesGoOnWhileAnotherThreadCaptures) {

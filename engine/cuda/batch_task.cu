@@ -357,7 +357,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
 
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream,
                                                  Answers answers) {
-  RefuseCapture(stream);
+  RefuseStream(stream, device_, "batch");
   const DriverTurns::Launching turn;
   const CurrentDevice current = Activate();
   auto task = std::make_shared<CudaBatchTask>(

@@ -13,7 +13,7 @@ class ScopeTask : public BatchTask {
       throw Error(ErrorCode::kInvalidArgument,
                   "a device scope can't be on cudaStreamPerThread; make a stream for it");
     }
-    RefuseCapture(stream);
+    RefuseStream(stream, executor->device(), "device scope");
     workspace_ = executor->TakeWorkspace();
   }
   void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,

@@ -154,6 +154,7 @@ std::unique_ptr<ResultArray> CudaExecutor::MakeResults(std::uint64_t count) {
 }
 
 void CudaExecutor::AwaitStream(Stream stream) {
+  RefuseStream(stream, device_, "search");
   const CurrentDevice current = Activate();
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }

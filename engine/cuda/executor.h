@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -36,16 +37,27 @@ inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
 /// @param bytes a multiple of 16, as is each address @throws Error(kGpu)
 void CopyLines(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
 
-/// A batch needs the host while it runs, and so can't be part of a graph.
-/// @throws Error(kInvalidArgument) for a stream that is being captured
-inline void RefuseCapture(Stream stream) {
+/// A batch needs the host while it runs, as a search does, and so can't be part of a graph; and no
+/// kernel of an executor can run on a stream of another device. (Handles of default streams mean
+/// one of whatever device is current.)
+/// @param what the stream is for @throws Error(kInvalidArgument)
+inline void RefuseStream(Stream stream, int device, const std::string& what) {
   if (stream == nullptr) return;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   CheckCuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  if (status == cudaStreamCaptureStatusNone) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "batch: its stream is being captured, and a batch can't be part of a graph; use a "
-              "stream that is not");
+  if (status != cudaStreamCaptureStatusNone) {
+    throw Error(ErrorCode::kInvalidArgument,
+                what + ": its stream is being captured, and a " + what +
+                    " can't be part of a graph; use a stream that is not");
+  }
+#if CUDART_VERSION >= 12080
+  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return;
+  int of = device;
+  CheckCuda(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
+  if (of == device) return;
+  throw Error(ErrorCode::kInvalidArgument, what + ": its stream is of GPU " + std::to_string(of) +
+                                               "; the store's is " + std::to_string(device));
+#endif
 }
 
 /// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
