@@ -2,10 +2,13 @@
 
 #include <nanobind/stl/string.h>
 
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gpmstore/error.h"
@@ -69,20 +72,35 @@ std::optional<AnyArray> FromCudaArrayInterface(nb::handle source, const Expected
   if (expected.written && nb::cast<bool>(data[1])) Refuse(expected.name, "the array is read-only");
   // Such as "<f4": byte order, kind, bytes.
   const auto type = nb::cast<std::string>(nb::str(interface["typestr"]));
-  const std::size_t element = std::stoul(type.substr(2));
-  const dtype_code code = type[1] == 'i'   ? dtype_code::Int
-                          : type[1] == 'u' ? dtype_code::UInt
-                                           : dtype_code::Float;
+  const char kind = type.at(1);
+  std::size_t element = std::stoul(type.substr(2));
+  static_assert(std::endian::native == std::endian::little);
+  if (type[0] == '>' && element > 1) Refuse(expected.name, "the array's byte order is foreign");
+  const bool bytes = kind == 'V' || kind == 'S';  // then an element is a row of them
+  dtype_code code = dtype_code::UInt;
+  if (kind == 'i') code = dtype_code::Int;
+  if (kind == 'f') code = dtype_code::Float;
+  if (kind == 'c') code = dtype_code::Complex;
+  if (kind == 'b') code = dtype_code::Bool;
+  if (std::string_view("iufcbVS").find(kind) == std::string_view::npos) {
+    Refuse(expected.name, "an array of '" + type + "'");
+  }
   std::vector<std::size_t> shape;
   for (const nb::handle extent : nb::cast<nb::tuple>(interface["shape"])) {
     shape.push_back(nb::cast<std::size_t>(extent));
   }
+  if (bytes) shape.push_back(std::exchange(element, 1));
   std::vector<std::int64_t> strides;
   const nb::object given = interface.attr("get")("strides");
   if (!given.is_none()) {
     for (const nb::handle stride : nb::cast<nb::tuple>(given)) {
-      strides.push_back(nb::cast<std::int64_t>(stride) / static_cast<std::int64_t>(element));
+      const auto in_bytes = nb::cast<std::int64_t>(stride);
+      if (in_bytes % static_cast<std::int64_t>(element) != 0) {
+        Refuse(expected.name, "the array is not C-contiguous: its strides are no whole elements");
+      }
+      strides.push_back(in_bytes / static_cast<std::int64_t>(element));
     }
+    if (bytes) strides.push_back(1);
   }
   return AnyArray(reinterpret_cast<const void*>(nb::cast<std::uintptr_t>(data[0])), shape.size(),
                   shape.data(), source, strides.empty() ? nullptr : strides.data(),

@@ -308,15 +308,20 @@ bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
 }
 
 void PyStore::AwaitDropped() {
+  if (dropped_.empty() && dropped_exports_.empty()) return;
   std::vector<Dropped> dropped = std::move(dropped_);
   dropped_.clear();
   std::vector<std::shared_ptr<OpenExport>> exports = std::move(dropped_exports_);
   dropped_exports_.clear();
-  WithoutGil([&] {
-    for (const auto& one : exports) one->End();
-    const Use use(gate_, "a ticket", Kind::kWait);
-    for (Dropped& one : dropped) one.ticket = Ticket();
-  });
+  try {
+    WithoutGil([&] {
+      for (const auto& one : exports) one->End();
+      const Use use(gate_, "a ticket", Kind::kWait);
+      for (Dropped& one : dropped) one.ticket = Ticket();
+    });
+  } catch (const Error&) {  // as in ~PyTicket: they go with the store
+    for (Dropped& one : dropped) dropped_.push_back(std::move(one));
+  }
 }
 
 nb::dict PyStore::Stats() {
@@ -350,13 +355,16 @@ void PyStore::Close() {
 
 PyTicket::~PyTicket() {
   // A batch that found no room would wait for the visit that this thread is in.
-  if (store().gate_.InVisit()) {
-    store().dropped_.push_back({std::move(arrays_), std::move(ticket_)});
-    return;
+  if (!store().gate_.InVisit()) {
+    try {
+      const ReleasedGil released;
+      const Use use(store().gate_, "a ticket", Kind::kWait);
+      ticket_ = Ticket();
+      return;
+    } catch (const Error&) {  // a log, which can't wait for who closes the store
+    }
   }
-  const ReleasedGil released;
-  const Use use(store().gate_, "a ticket", Kind::kWait);
-  ticket_ = Ticket();
+  store().dropped_.push_back({std::move(arrays_), std::move(ticket_)});
 }
 
 bool PyTicket::Done() {

@@ -217,6 +217,21 @@ def test_cuda_array_interface_on_the_cpu(store):
         store.find(NumbaArray(make_keys(8)[::2]))
     with pytest.raises(TypeError, match="float64"):
         store.find(NumbaArray(KEYS.view(np.float64)))
+    with pytest.raises(TypeError, match="bool; keys are integers"):
+        store.find(NumbaArray(KEYS > 3))
+    with pytest.raises(ValueError, match="byte order is foreign"):
+        store.find(NumbaArray(KEYS.astype(">u8")))
+    packed = np.zeros(8, dtype=[("key", "<u8"), ("more", "u1")])
+    with pytest.raises(ValueError, match="not C-contiguous"):
+        store.find(NumbaArray(packed["key"]))
+    with pytest.raises(ValueError, match="an array of '<U3'"):
+        store.find(NumbaArray(np.zeros(8, "<U3")))
+    # Elements of bytes are rows of them, as many as there are.
+    keys = make_keys(4)
+    with pytest.raises(gpmstore.UnsupportedError, match="values: "):
+        store.insert(keys, NumbaArray(np.zeros(4, "V128")))
+    with pytest.raises(ValueError, match=r"shape \(4, 384\) has 384 bytes a row; it must have 128"):
+        store.insert(keys, NumbaArray(np.zeros(4, "V384")))
     assert _arrays.stream_of(KEYS, None, NumbaArray(KEYS, stream=7)) == 7
     with pytest.raises(ValueError, match="belongs to stream 7.* runs on 8"):
         store.find(NumbaArray(KEYS, stream=7), stream=8)

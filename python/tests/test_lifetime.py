@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -249,6 +250,61 @@ def test_log_that_waits_for_the_ticket_that_tells_it(path):
         waiting.join(timeout=60)
         assert not waiting.is_alive() and refused
         assert tickets.pop().wait().failed == 0
+
+
+@pytest.mark.parametrize("what", ["start", "refresh", "drop", "for_each", "visit", "call"])
+def test_log_of_another_thread_beside_close(path, tmp_path, what):
+    """The store's own thread tells it that a snapshot failed; meanwhile this thread closes."""
+    folder = tmp_path / "snapshots"
+    keys, values = make_keys(100), make_values(100)
+    in_log, errors, kept = threading.Event(), [], {}
+    here = threading.get_ident()
+
+    def visit(key, value):
+        if not in_log.is_set():
+            in_log.set()
+            time.sleep(0.5)
+
+    def act():
+        if what == "visit":
+            store.for_each(visit)
+            return
+        in_log.set()
+        time.sleep(0.5)  # the other one waits in close() then
+        if what == "start":
+            store.upsert_async(keys, values)
+        elif what == "refresh":
+            store.refresh_cache_async()
+        elif what == "drop":
+            del kept["ticket"]
+        elif what == "for_each":
+            store.for_each(lambda key, value: None)
+        else:
+            store.upsert(keys, values)
+
+    def log(level, message):
+        if threading.get_ident() == here or in_log.is_set():
+            return
+        try:
+            act()
+        except gpmstore.Error as error:
+            errors.append(error)
+
+    store = gpmstore.create(path, executor="cpu", log=log,
+                            snapshot={"path": str(folder), "interval": 0.2, "at_close": False})
+    kept["ticket"] = store.upsert_async(keys, values)
+    deadline = time.monotonic() + 30
+    while not list(folder.glob("*.snap")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    folder.rename(tmp_path / "elsewhere")
+    folder.touch()
+    store.upsert(keys, values)
+    assert in_log.wait(30)
+    store.close()
+    refused = what in ("start", "refresh", "for_each", "call")
+    assert [type(error) for error in errors] == [gpmstore.BusyError] * refused
+    with gpmstore.open(path, executor="cpu") as again:
+        assert len(again) == 100
 
 
 def test_log_that_raises(path, monkeypatch):
