@@ -75,6 +75,8 @@ Mapping::Mapping(const std::string& path, const Options& options)
       MapStep(steps_.front(), false, 1, nullptr);
       SetMapped(steps_.front().bytes);
     }
+    // (There, to read a hole takes a page, and where there is none raises SIGBUS.)
+    if (read_only_ && InMemory()) RequireRoomForHoles();
   } catch (...) {
     Release();
     throw;

@@ -105,11 +105,15 @@ class Mapping {
   const MediumInfo& medium() const { return medium_; }
   const Persist& persist() const { return persist_; }
 
+  /// Bytes of the file that have no blocks: of a sparse copy, or of a file that a process made
+  /// longer and did not live to fill.
+  std::uint64_t HoleBytes() const;
+
   /// Allocates what is not allocated yet of the file, and where it lives in memory enters all of it
   /// into the page table: no store meets SIGBUS for want of space, and there no batch pays for page
   /// faults.
   /// What Grow maps comes so. REQUIRES: it was not opened read only.
-  /// @throws Error kNoSpace, kIo
+  /// @throws Error kNoSpace (nothing was allocated if it could be foreseen), kIo
   void Populate();
 
   /// Fills mapped bytes with zeros, and flushes them: durable after the next fence.
@@ -184,6 +188,10 @@ class Mapping {
   /// Leaves nothing of what FillStep did, of one step or of several.
   void Discard(std::uint64_t file_end, const MappedStep& step) const noexcept;
   void AllocateFile(std::uint64_t file_end, std::uint64_t end) const;
+  /// Bytes that the file system has left; the largest number where it has no limit.
+  std::uint64_t AvailableBytes() const;
+  /// (As in AllocateFile, what can be foreseen is not tried.) @throws Error(kNoSpace)
+  void RequireRoomForHoles() const;
   /// Allocates all blocks of a file that does not live in memory.
   void FillHoles() const;
   void MapStep(const MappedStep& step, bool populate, std::uint64_t threads,

@@ -56,6 +56,14 @@ namespace {
               fmt::format("{}: can't {}: {}", path, create ? "create" : "open", Reason(error)));
 }
 
+std::uint64_t AllocatedBytes(int file) {
+  constexpr std::uint64_t kStatBlockBytes = 512;
+  struct stat status {};
+  return fstat(file, &status) == 0
+             ? static_cast<std::uint64_t>(status.st_blocks) * kStatBlockBytes
+             : 0;
+}
+
 }  // namespace
 
 std::uint64_t Mapping::DeviceBytes(const Options& options) const {
@@ -136,21 +144,37 @@ void Mapping::DetectMedium() {
   if (probe != MAP_FAILED) munmap(probe, kPageBytes);
 }
 
+std::uint64_t Mapping::AvailableBytes() const {
+  struct statfs system {};
+  const bool limited = fstatfs(fd_, &system) == 0 && system.f_blocks > 0;
+  return limited ? system.f_bavail * BlockBytes(system) : std::numeric_limits<std::uint64_t>::max();
+}
+
+std::uint64_t Mapping::HoleBytes() const {
+  if (anonymous_ || device_) return 0;
+  const std::uint64_t allocated = AllocatedBytes(fd_);
+  return allocated < file_bytes_ ? file_bytes_ - allocated : 0;
+}
+
+void Mapping::RequireRoomForHoles() const {
+  const std::uint64_t holes = HoleBytes();
+  if (holes == 0) return;
+  const std::uint64_t available = AvailableBytes();
+  if (holes <= available) return;
+  throw Error(ErrorCode::kNoSpace,
+              fmt::format("{}: the file has holes of {} bytes, and its file system has {} left",
+                          path_, holes, available));
+}
+
 std::uint64_t Mapping::PossibleFileBytes() const {
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   if (anonymous_) return most;
   if (device_) return file_bytes_;
   // What is allocated, the step under way included. (First: what is allocated after this is not
   // counted twice.)
-  struct stat status {};
-  constexpr std::uint64_t kStatBlockBytes = 512;
-  const std::uint64_t allocated =
-      fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * kStatBlockBytes : 0;
-  const std::uint64_t there = std::max(std::max(file_bytes_, made_bytes()), allocated);
-  struct statfs system {};
-  if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {  // (Without a size there is no limit.)
-    most = there + system.f_bavail * BlockBytes(system);
-  }
+  const std::uint64_t there = std::max({file_bytes_, made_bytes(), AllocatedBytes(fd_)});
+  const std::uint64_t available = AvailableBytes();
+  if (available < most - there) most = there + available;
   struct rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0) most = std::min<std::uint64_t>(most, limit.rlim_cur);
   return std::max(most, there);
@@ -166,18 +190,13 @@ void Mapping::AllocateFile(std::uint64_t file_end, std::uint64_t end) const {
                             path_, file_end, end, limit.rlim_cur));
   }
   // Some file systems fill up before they find that there is not enough, at the expense of
-  // everybody who writes meanwhile; so what can be foreseen is not tried. (Without a size there is
-  // no limit.)
-  struct statfs system {};
-  if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {
-    const std::uint64_t available = system.f_bavail * BlockBytes(system);
-    if (available < end - file_end) {
-      throw Error(
-          ErrorCode::kNoSpace,
-          fmt::format("{}: can't extend the file from {} to {} bytes: the file system has {} "
-                      "bytes left",
-                      path_, file_end, end, available));
-    }
+  // everybody who writes meanwhile; so what can be foreseen is not tried.
+  const std::uint64_t available = AvailableBytes();
+  if (available < end - file_end) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("{}: can't extend the file from {} to {} bytes: the file system has {} "
+                            "bytes left",
+                            path_, file_end, end, available));
   }
   int error;
   do {

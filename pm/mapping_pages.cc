@@ -128,6 +128,7 @@ void Mapping::Copy(Step step, std::uint64_t to, std::uint64_t from, std::uint64_
 }
 
 void Mapping::Populate() {
+  RequireRoomForHoles();
   if (!InMemory()) {
     if (!read_only_ && !device_ && file_bytes_ > 0) FillHoles();
     return;

@@ -143,6 +143,10 @@ std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options
   std::unique_ptr<Pool> pool(new Pool(std::move(mapping), superblock, options.read_only));
   pool->in_force_ = in_force;
   if (!options.read_only) {
+    // A process that was killed while the pool grew has left a hole behind what there is.
+    if (options.tracer == nullptr && pool->mapping_->HoleBytes() > 0) {
+      pool->mapping_->Shrink(UsedEnd(superblock));
+    }
     pool->mapping_->Populate();
     // The copy in force may be one that a process wrote and did not live to flush. It is durable
     // before anything else is written: recovery's first pass, or the next Commit, fences first.

@@ -1,3 +1,4 @@
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -65,7 +66,12 @@ TEST_F(PoolFileTest, AFileMayBeLongerThanItsSuperblockSays) {
       file << std::string(5 * kMiB, '\x77');
     }
     const auto pool = Pool::Open(path, {.max_bytes = 64 * kMiB});
-    EXPECT_EQ(pool->mapping().mapped_bytes(), before + 5 * kMiB);
+    if (written) {
+      EXPECT_EQ(pool->mapping().mapped_bytes(), before + 5 * kMiB);
+    } else {
+      EXPECT_LE(pool->mapping().mapped_bytes(), before) << "the hole is given back";
+      EXPECT_EQ(pool->mapping().HoleBytes(), 0u);
+    }
     pool->AddSegment(1000);
     pool->AddLevel(1 << 15);
     const LevelEntry& level = pool->superblock().levels[0];
@@ -96,6 +102,35 @@ TEST_F(PoolFileTest, OpeningFillsTheHolesOfASparseCopy) {
   Pool::Open(copy, {.max_bytes = 64 * kMiB}).reset();
   EXPECT_GE(allocated(copy), contents.size());
   EXPECT_EQ(ReadFile(copy), contents);
+}
+
+TEST_F(PoolFileTest, ASparseCopyOnAFullFileSystem) {
+  const std::string folder = std::filesystem::path(NewPath()).parent_path() / "full";
+  std::filesystem::create_directory(folder);
+  if (mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=8m") != 0) {
+    GTEST_SKIP() << "can't mount a small tmpfs: " << std::strerror(errno);
+  }
+  const std::string path = NewPath();
+  Pool::Create(path, Config(100, 1 << 14), {.max_bytes = 64 * kMiB}).reset();
+  const std::string copy = folder + "/copy";
+  const std::string contents = ReadFile(path);
+  WriteFile(copy, contents.substr(0, kReservedOffset));
+  std::filesystem::resize_file(copy, contents.size());
+  const std::uint64_t room = std::filesystem::space(folder).available;
+  WriteFile(folder + "/other", std::string(room - kMiB, '\x77'));
+  for (const bool read_only : {false, true}) {
+    std::string why;
+    EXPECT_EQ(ErrorOf([&] { Pool::Open(copy, {.max_bytes = 64 * kMiB, .read_only = read_only}); },
+                      &why),
+              ErrorCode::kNoSpace);
+    EXPECT_NE(why.find("has holes"), std::string::npos) << why;
+    EXPECT_EQ(std::filesystem::space(folder).available, kMiB) << "nothing is taken in vain";
+  }
+  std::filesystem::remove(folder + "/other");
+  Pool::Open(copy, {.max_bytes = 64 * kMiB, .read_only = true}).reset();
+  Pool::Open(copy, {.max_bytes = 64 * kMiB}).reset();
+  EXPECT_EQ(ReadFile(copy), contents);
+  umount2(folder.c_str(), MNT_DETACH);
 }
 
 TEST_F(PoolFileTest, SpaceOfDroppedLevelsIsUsedAgain) {
