@@ -97,7 +97,7 @@ bool Admission::HasOpenScope() const {
 
 bool Admission::CallerHasOpenScope() const {
   return std::any_of(active_.begin(), active_.end(), [](const auto& entry) {
-    return entry.second->IsOpenScope() && entry.second->opener == std::this_thread::get_id();
+    return entry.second->IsOpenScope() && entry.second->opener == ThreadNumber();
   });
 }
 

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "engine/batch_executor.h"
 #include "engine/draining.h"
@@ -18,6 +17,7 @@
 #include "engine/profiler_range.h"
 #include "engine/refresh_schedule.h"
 #include "engine/space.h"
+#include "engine/thread_number.h"
 #include "pm/mutex.h"
 #include "pm/tracer.h"
 
@@ -36,8 +36,8 @@ struct InFlight {
   explicit InFlight(const Demand& demanded) : demand(demanded) {}
 
   const Demand demand;
-  const std::thread::id opener = std::this_thread::get_id();
-  ProfilerRange range;  ///< until its end is known to who waits for it
+  const std::uint64_t opener = ThreadNumber();  ///< that began it
+  ProfilerRange range;                          ///< until its end is known to who waits for it
   std::uint64_t id = 0;
   CellGrant grant;
   BucketRange drain;

@@ -140,7 +140,7 @@ Bound::Bound(const RankedItems& items, BatchExecutor& executor)
     : capacity_(items.capacity), uses_(capacity_.policy, MakeRanks(items, executor)) {}
 
 Bound::Turn::Turn(Bound& bound, bool wait) : bound_(bound), lock_(bound.turn_, std::defer_lock) {
-  if (bound.turn_of_ == std::this_thread::get_id()) return;
+  if (bound.turn_of_ == ThreadNumber()) return;
   if (wait) {
     lock_.lock();
   } else if (!lock_.try_lock()) {
@@ -148,11 +148,11 @@ Bound::Turn::Turn(Bound& bound, bool wait) : bound_(bound), lock_(bound.turn_, s
                 "another batch is being begun, which may have to be alone, and the calling thread "
                 "has a device scope open; close it first");
   }
-  bound.turn_of_ = std::this_thread::get_id();
+  bound.turn_of_ = ThreadNumber();
 }
 
 Bound::Turn::~Turn() {
-  if (!nested()) bound_.turn_of_ = std::thread::id{};
+  if (!nested()) bound_.turn_of_ = 0;
 }
 
 /// What a batch may add, and how it used items.

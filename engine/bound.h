@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "engine/admission.h"
 #include "engine/item_uses.h"
@@ -70,7 +69,7 @@ class Bound {
   const Capacity capacity_;
   ItemUses uses_;
   std::mutex turn_;
-  std::atomic<std::thread::id> turn_of_{};
+  std::atomic<std::uint64_t> turn_of_ = 0;  ///< a ThreadNumber
   std::atomic<std::uint64_t> reserved_{0};
   std::atomic<std::uint64_t> evicted_{0};
   std::atomic<std::uint64_t> evictions_{0};

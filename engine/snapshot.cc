@@ -105,7 +105,7 @@ unsigned ThreadsForCopy() {
 std::uint64_t RoomForCopy(std::uint64_t items) { return items + items / 16 + 1024; }
 
 void Snapshots::RefuseExporter() {
-  if (exporter_ != std::this_thread::get_id()) return;
+  if (exporter_ != ThreadNumber()) return;
   throw Error(ErrorCode::kBusy,
               "this waits until the store's export has ended, and the calling thread has that "
               "open; end it first");
@@ -118,7 +118,7 @@ Snapshots::Turn::Turn(Snapshots& snapshots, bool exports) : snapshots_(snapshots
   WaitUntil(lock, snapshots.changed_, snapshots.tracer_,
             [&]() GPM_REQUIRES(snapshots.mutex_) { return !snapshots.taken_; });
   snapshots.taken_ = true;
-  if (exports) snapshots.exporter_ = std::this_thread::get_id();
+  if (exports) snapshots.exporter_ = ThreadNumber();
 }
 
 Snapshots::Turn::~Turn() {

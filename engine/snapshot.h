@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <optional>
-#include <thread>
 
 #include "engine/admission.h"
 #include "gpmstore/stats.h"
@@ -89,7 +88,8 @@ class Snapshots {
   std::condition_variable changed_;
   bool taken_ GPM_GUARDED_BY(mutex_) = false;
   bool copying_ GPM_GUARDED_BY(mutex_) = false;
-  std::optional<std::thread::id> exporter_ GPM_GUARDED_BY(mutex_);  ///< who has the turn for that
+  std::optional<std::uint64_t> exporter_
+      GPM_GUARDED_BY(mutex_);  ///< thread that has the turn for that
   std::uint64_t count_ GPM_GUARDED_BY(mutex_) = 0;
   std::uint64_t bytes_ GPM_GUARDED_BY(mutex_) = 0;
   double pause_seconds_ GPM_GUARDED_BY(mutex_) = 0;

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "engine/store_impl.h"
+#include "tests/fork.h"
 #include "tests/test_util.h"
 
 /// Exports: the items of one instant, page by page, whatever is done to the store meanwhile.
@@ -257,6 +260,29 @@ TEST_F(ExportTest, OthersWaitForItsEnd) {
   for (std::thread& other : others) other.join();
   EXPECT_EQ(ended, 4);
   store.ExpectContents();
+}
+
+/// The system uses the id of a thread again when it has ended.
+TEST_F(ExportTest, WhoseThreadHasEndedIsNoOthers) {
+  ModelledStore store(NewPath(), Shape(8, kValueSize), TestOpenOptions());
+  Fill(store, 500);
+  for (int i = 0; i < 3; ++i) {
+    std::optional<Exporter> exporter;
+    std::thread([&] { exporter.emplace(store.store().Export()); }).join();
+    std::atomic<bool> ended = false;
+    std::optional<ErrorCode> error;
+    std::thread other([&] {
+      error = ErrorOf([&] { store.store().Reserve(5000); });
+      ended = true;
+    });
+    for (int waits = 0; waits < 500 && !ended && !OtherThreadsSleep(); ++waits) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_FALSE(ended);
+    exporter.reset();
+    other.join();
+    EXPECT_EQ(error, std::nullopt);
+  }
 }
 
 /// A pool that can't grow has no cells for updates while an export holds them: they are told so,
