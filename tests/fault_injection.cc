@@ -16,6 +16,7 @@ std::atomic<bool> armed{false};
 std::atomic<FaultKind> fault_kind{FaultKind::kAllocation};
 std::atomic<std::uint64_t> calls_left{0};  ///< until one fails; 0: none does
 std::atomic<int> fault_error{EIO};
+std::atomic<const char*> only_call{nullptr};
 std::atomic<const char*> failed_call{nullptr};
 std::function<void()> fault_action;
 std::atomic<bool> no_links{false};
@@ -54,6 +55,7 @@ const char* FaultKindName(FaultKind kind) {
 
 bool FailsNow(FaultKind kind, const char* call) noexcept {
   if (!armed || kind != fault_kind) return false;
+  if (const char* only = only_call; only != nullptr && std::strcmp(only, call) != 0) return false;
   std::uint64_t left = calls_left;
   while (left != 0) {
     if (!calls_left.compare_exchange_weak(left, left - 1)) continue;
@@ -69,14 +71,15 @@ bool FailsNow(FaultKind kind, const char* call) noexcept {
 
 int FaultError() noexcept { return fault_error; }
 
-Fault::Fault(FaultKind kind, std::uint64_t k, int error) : kind_(kind) {
+Fault::Fault(FaultKind kind, std::uint64_t k, int error, const char* only) : kind_(kind) {
   fault_kind = kind;
   fault_error = error;
+  only_call = only;
   failed_call = nullptr;
   calls_left = k;
 }
-Fault::Fault(FaultKind kind, std::uint64_t k, std::function<void()> action)
-    : Fault(kind, k, kActs) {
+Fault::Fault(FaultKind kind, std::uint64_t k, std::function<void()> action, const char* only)
+    : Fault(kind, k, kActs, only) {
   fault_action = std::move(action);
 }
 Fault::~Fault() { calls_left = 0; }

@@ -30,9 +30,10 @@ class Fault {
 
   /// @param k from 1; 0: none
   /// @param error what system calls report
-  Fault(FaultKind kind, std::uint64_t k, int error = EIO);
+  /// @param only the one call that counts, by its name; null: all of the kind
+  Fault(FaultKind kind, std::uint64_t k, int error = EIO, const char* only = nullptr);
   /// In place of a failure. @param action throws nothing
-  Fault(FaultKind kind, std::uint64_t k, std::function<void()> action);
+  Fault(FaultKind kind, std::uint64_t k, std::function<void()> action, const char* only = nullptr);
   ~Fault();
   Fault(const Fault&) = delete;
   Fault& operator=(const Fault&) = delete;
