@@ -20,6 +20,7 @@ std::atomic<const char*> only_call{nullptr};
 std::atomic<const char*> failed_call{nullptr};
 std::function<void()> fault_action;
 std::atomic<bool> no_links{false};
+std::atomic<bool> no_direct_writes{false};
 
 /// Whether code of a GPU driver's library asks: it has ways of its own to fail.
 bool IsOfDriver(const void* caller) noexcept {
@@ -88,6 +89,11 @@ const char* Fault::call() const { return failed_call; }
 NoLinks::NoLinks() { no_links = true; }
 NoLinks::~NoLinks() { no_links = false; }
 bool LinksAreMissing() noexcept { return no_links; }
+
+NoDirectWrites::NoDirectWrites() { no_direct_writes = true; }
+NoDirectWrites::~NoDirectWrites() { End(); }
+void NoDirectWrites::End() noexcept { no_direct_writes = false; }
+bool DirectWritesAreRefused() noexcept { return no_direct_writes; }
 
 Fault::Armed::Armed() { armed = true; }
 Fault::Armed::~Armed() { armed = false; }

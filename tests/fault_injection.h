@@ -66,6 +66,19 @@ class NoLinks {
 };
 bool LinksAreMissing() noexcept;
 
+/// The medium of a file wants larger pages than it is written by: until it is no more O_DIRECT,
+/// pwrite says so. One file, and one object, at a time.
+class NoDirectWrites {
+ public:
+  NoDirectWrites();
+  ~NoDirectWrites();
+  NoDirectWrites(const NoDirectWrites&) = delete;
+  NoDirectWrites& operator=(const NoDirectWrites&) = delete;
+  /// From now on the file is written through the page cache.
+  static void End() noexcept;
+};
+bool DirectWritesAreRefused() noexcept;
+
 /// For what replaces a call: whether this one is to fail.
 bool FailsNow(FaultKind kind, const char* call) noexcept;
 int FaultError() noexcept;

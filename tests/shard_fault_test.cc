@@ -148,6 +148,29 @@ TEST_F(ShardFaultTest, WhatFailsLeavesNothingOfANewStore) {
   }
 }
 
+/// Pools without their manifest, in a folder that can't be read, are not taken for none: whoever
+/// creates a store in it would remove them.
+TEST_F(ShardFaultTest, AFolderThatCantBeReadIsNotTakenForAnEmptyOne) {
+  const std::string folder = NewStore(2);
+  fs::rename(folder + "/manifest.json", folder + "/kept.json");
+  const auto create = [&](std::uint64_t k, const char* call) {
+    const Fault fault(FaultKind::kSystemCall, k, EIO, call);
+    const Fault::Armed armed;
+    const auto error = ErrorOf(
+        [&] { ShardedStore::Create(folder, Shape(8, kValueSize), {.shards = 2}, Options()); });
+    EXPECT_EQ(error, fault.hit() ? ErrorCode::kIo : ErrorCode::kExists) << call << " " << k;
+    EXPECT_FALSE(fs::exists(folder + "/manifest.json.new"));
+    return fault.hit();
+  };
+  for (const char* call : {"lstat", "opendir", "readdir"}) {
+    std::uint64_t hits = 0;
+    while (create(hits + 1, call)) ++hits;
+    EXPECT_GE(hits, std::string(call) == "readdir" ? 5u : 1u) << call;  // ., .., two pools, the end
+  }
+  fs::rename(folder + "/kept.json", folder + "/manifest.json");
+  ExpectWhole(folder, 2, 2);
+}
+
 TEST_F(ShardFaultTest, AReshardThatFailsLeavesAWholeStore) {
   const std::string folder = NewStore(2);
   const std::string copy = NewPath();
