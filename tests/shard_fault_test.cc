@@ -207,7 +207,8 @@ TEST_F(ShardFaultTest, AShardThatFailsIsNamedAndTheOthersAreSound) {
   };
   // (Which calls are the batch's, and end it, and which those of the threads that make room ahead,
   // differs from run to run. That a size is not known ends no batch: few of those are tried.)
-  constexpr Calls kCalls[] = {{"posix_fallocate", 1}, {"mmap", 1}, {"fstat", 31}, {"fstatfs", 31}};
+  constexpr Calls kCalls[] = {
+      {"posix_fallocate", 1}, {"mmap", 1}, {"pthread_create", 1}, {"fstat", 31}, {"fstatfs", 31}};
   for (const bool waits : {false, true}) {
     std::uint64_t failures = 0;
     for (const auto& [call, every] : kCalls) {
