@@ -112,6 +112,7 @@ void ShardFolder::BeginCreation() {
   const std::string mark = path_ + kNewManifest;
   struct stat status {};
   if (lstat(mark.c_str(), &status) != 0) {
+    if (errno != ENOENT) ThrowFileError(mark, "look for it", errno);
     const std::vector<std::string> pools = PoolNamesIn(path_);
     if (!pools.empty()) {
       throw Error(ErrorCode::kExists,

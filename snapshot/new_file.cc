@@ -86,6 +86,7 @@ void RequireNoFile(const std::string& path) {
   if (lstat(path.c_str(), &status) == 0) {
     throw Error(ErrorCode::kExists, path + ": there is a file of this name; name a new one");
   }
+  if (errno != ENOENT && errno != ENOTDIR) ThrowFileError(path, "look for it", errno);
 }
 
 void GiveName(const std::string& temporary, const std::string& path) {

@@ -14,7 +14,7 @@ namespace gpm {
 /// A name beside `path` that nobody else uses: `path`.`what`-*.
 std::string TemporaryName(const std::string& path, const std::string& what);
 
-/// @throws Error(kExists) where there is a file of this name
+/// @throws Error kExists, where there is a file of this name; kIo, where nobody can tell
 void RequireNoFile(const std::string& path);
 
 /// Gives a complete file its name, unless there is one of that name, and makes that durable.

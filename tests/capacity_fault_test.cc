@@ -35,44 +35,65 @@ class CapacityFaultTest : public PoolTest {
 
 /// A key of the batch that another thread erases while room is made for it.
 TEST_F(CapacityFaultTest, WhatOthersEraseMeanwhileIsNoRoom) {
+  int came_back = 0;  // erased in the call, which then inserted the key
   bool hit = true;
   for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    SCOPED_TRACE(testing::Message() << "erased at allocation " << k);
     OpenOptions open = TestOpenOptions();
     open.capacity = {.items = 10};
     Store store = Store::Create(NewPath(), Shape(8, kValueSize), open);
     Put(store, 1, 10);
     std::atomic<bool> asked{false};
     std::atomic<bool> erased{false};
+    TestBatch erase(8, kValueSize);
+    erase.Add(Op::kErase, 1, 0);
     std::thread eraser([&] {
       while (!asked) std::this_thread::yield();
-      TestBatch erase(8, kValueSize);
-      erase.Add(Op::kErase, 1, 0);
       erase.CallFor(store, Op::kErase);
       erased = true;
     });
     TestBatch batch(8, kValueSize);
     batch.Add(Op::kUpsert, 1, 7);
     batch.Add(Op::kUpsert, 100, 7);
+    bool in_call = false;
     {
       const Fault action(FaultKind::kAllocation, k, [&] {
         asked = true;
-        for (int i = 0; i < 20 && !erased; ++i) {  // it may have to wait for this call
+        // It may have to wait for this call.
+        const int most = came_back == 0 ? 1000 : 20;
+        for (int i = 0; i < most && !erased; ++i) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
+        in_call = erased;
       });
       const Fault::Armed armed;
-      batch.CallFor(store, Op::kUpsert);
+      EXPECT_EQ(batch.CallFor(store, Op::kUpsert), 0u);
       hit = action.hit();
     }
     asked = true;
     eraser.join();
-    EXPECT_LE(store.Stats().items, 10u) << "erased at allocation " << k;
+    EXPECT_LE(store.Stats().items, 10u);
+    EXPECT_EQ(ResultName(erase.result(0)), ResultName(Result::kOk)) << "keys of the batch stay";
+    TestBatch finds(8, kValueSize);
+    finds.Add(Op::kFind, 1, 0);
+    finds.Add(Op::kFind, 100, 0);
+    finds.CallFor(store, Op::kFind);
+    const bool is_there = finds.result(0) == Result::kOk;
+    if (is_there) {
+      EXPECT_EQ(AsString(finds.found(0)), MakeValue(7, kValueSize));
+    }
+    EXPECT_EQ(finds.result(1), Result::kOk);
+    EXPECT_EQ(AsString(finds.found(1)), MakeValue(7, kValueSize));
+    came_back += in_call && is_there ? 1 : 0;
   }
+  EXPECT_FALSE(hit);
+  EXPECT_GT(came_back, 0) << "nothing was erased in a call";
 }
 
 TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
   for (const EvictionPolicy policy : {EvictionPolicy::kLfu, EvictionPolicy::kScore}) {
     bool hit = true;
+    std::uint64_t failures = 0;
     for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
       OpenOptions open;
       open.executor = ExecutorKind::kCpu;
@@ -93,6 +114,7 @@ TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
           const Fault::Armed armed;
           store.InsertAndEvict(call.keys, call.values, call.results, &evicted);
         } catch (const std::bad_alloc&) {
+          ++failures;
         }
         hit = fault.hit();
       }
@@ -115,6 +137,7 @@ TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
       ExpectSound(path, left);
     }
     EXPECT_FALSE(hit);
+    EXPECT_GT(failures, 20u) << EvictionPolicyName(policy);
   }
 }
 

@@ -220,6 +220,7 @@ TEST_F(CollectiveFailureTest, NobodyWaitsForARankThatHasNoMemoryToSayWhy) {
   alarm(120);  // else it is a test that waits for ever
   for (const auto* fails : {&lends, &leaves, &waits}) {
     bool hit = true;
+    std::uint64_t hits = 0;
     for (std::uint64_t k = 1; hit; ++k) {
       SCOPED_TRACE(k);
       auto exchanges = MakeThreadExchanges(2, fails == &waits ? 20ms : kTimeout);
@@ -227,11 +228,13 @@ TEST_F(CollectiveFailureTest, NobodyWaitsForARankThatHasNoMemoryToSayWhy) {
       (*fails)(exchanges);
       armed.reset();
       hit = fault.hit();
+      hits += hit ? 1 : 0;
       const auto begun = std::chrono::steady_clock::now();
       EXPECT_EQ(test::ErrorOf([&] { exchanges[0]->Lend({}, nullptr, [](auto) {}); }),
                 ErrorCode::kIo);
       EXPECT_LT(std::chrono::steady_clock::now() - begun, kTimeout);
     }
+    EXPECT_GT(hits, 1u);
   }
   alarm(0);
 }

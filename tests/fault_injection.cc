@@ -16,9 +16,11 @@ std::atomic<bool> armed{false};
 std::atomic<FaultKind> fault_kind{FaultKind::kAllocation};
 std::atomic<std::uint64_t> calls_left{0};  ///< until one fails; 0: none does
 std::atomic<int> fault_error{EIO};
+std::atomic<const char*> only_call{nullptr};
 std::atomic<const char*> failed_call{nullptr};
 std::function<void()> fault_action;
 std::atomic<bool> no_links{false};
+std::atomic<bool> no_direct_writes{false};
 
 /// Whether code of a GPU driver's library asks: it has ways of its own to fail.
 bool IsOfDriver(const void* caller) noexcept {
@@ -54,6 +56,7 @@ const char* FaultKindName(FaultKind kind) {
 
 bool FailsNow(FaultKind kind, const char* call) noexcept {
   if (!armed || kind != fault_kind) return false;
+  if (const char* only = only_call; only != nullptr && std::strcmp(only, call) != 0) return false;
   std::uint64_t left = calls_left;
   while (left != 0) {
     if (!calls_left.compare_exchange_weak(left, left - 1)) continue;
@@ -69,14 +72,15 @@ bool FailsNow(FaultKind kind, const char* call) noexcept {
 
 int FaultError() noexcept { return fault_error; }
 
-Fault::Fault(FaultKind kind, std::uint64_t k, int error) : kind_(kind) {
+Fault::Fault(FaultKind kind, std::uint64_t k, int error, const char* only) : kind_(kind) {
   fault_kind = kind;
   fault_error = error;
+  only_call = only;
   failed_call = nullptr;
   calls_left = k;
 }
-Fault::Fault(FaultKind kind, std::uint64_t k, std::function<void()> action)
-    : Fault(kind, k, kActs) {
+Fault::Fault(FaultKind kind, std::uint64_t k, std::function<void()> action, const char* only)
+    : Fault(kind, k, kActs, only) {
   fault_action = std::move(action);
 }
 Fault::~Fault() { calls_left = 0; }
@@ -85,6 +89,11 @@ const char* Fault::call() const { return failed_call; }
 NoLinks::NoLinks() { no_links = true; }
 NoLinks::~NoLinks() { no_links = false; }
 bool LinksAreMissing() noexcept { return no_links; }
+
+NoDirectWrites::NoDirectWrites() { no_direct_writes = true; }
+NoDirectWrites::~NoDirectWrites() { End(); }
+void NoDirectWrites::End() noexcept { no_direct_writes = false; }
+bool DirectWritesAreRefused() noexcept { return no_direct_writes; }
 
 Fault::Armed::Armed() { armed = true; }
 Fault::Armed::~Armed() { armed = false; }

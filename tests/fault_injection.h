@@ -30,9 +30,10 @@ class Fault {
 
   /// @param k from 1; 0: none
   /// @param error what system calls report
-  Fault(FaultKind kind, std::uint64_t k, int error = EIO);
+  /// @param only the one call that counts, by its name; null: all of the kind
+  Fault(FaultKind kind, std::uint64_t k, int error = EIO, const char* only = nullptr);
   /// In place of a failure. @param action throws nothing
-  Fault(FaultKind kind, std::uint64_t k, std::function<void()> action);
+  Fault(FaultKind kind, std::uint64_t k, std::function<void()> action, const char* only = nullptr);
   ~Fault();
   Fault(const Fault&) = delete;
   Fault& operator=(const Fault&) = delete;
@@ -64,6 +65,19 @@ class NoLinks {
   NoLinks& operator=(const NoLinks&) = delete;
 };
 bool LinksAreMissing() noexcept;
+
+/// The medium of a file wants larger pages than it is written by: until it is no more O_DIRECT,
+/// pwrite says so. One file, and one object, at a time.
+class NoDirectWrites {
+ public:
+  NoDirectWrites();
+  ~NoDirectWrites();
+  NoDirectWrites(const NoDirectWrites&) = delete;
+  NoDirectWrites& operator=(const NoDirectWrites&) = delete;
+  /// From now on the file is written through the page cache.
+  static void End() noexcept;
+};
+bool DirectWritesAreRefused() noexcept;
 
 /// For what replaces a call: whether this one is to fail.
 bool FailsNow(FaultKind kind, const char* call) noexcept;

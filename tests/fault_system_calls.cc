@@ -1,12 +1,15 @@
 // System calls that can be made to fail. The linker sends the library's calls of `name` to
 // __wrap_name, and __real_name to the system (-Wl,--wrap=name; tests/CMakeLists.txt lists them).
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <system_error>
@@ -80,9 +83,21 @@ int __wrap_link(const char* from, const char* to) {
   if (gpm::test::LinksAreMissing()) errno = EPERM;
   return gpm::test::LinksAreMissing() || SystemCallFails("link") ? -1 : __real_link(from, to);
 }
+int __real_fcntl(int file, int command, ...);
+int __wrap_fcntl(int file, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);  // or an int, as the C library takes it too
+  va_end(rest);
+  if (SystemCallFails("fcntl")) return -1;
+  const bool is_direct = (reinterpret_cast<std::uintptr_t>(argument) & O_DIRECT) != 0;
+  if (command == F_SETFL && !is_direct) gpm::test::NoDirectWrites::End();
+  return __real_fcntl(file, command, argument);
+}
 ssize_t __real_pwrite(int file, const void* data, std::size_t bytes, off_t offset);
 ssize_t __wrap_pwrite(int file, const void* data, std::size_t bytes, off_t offset) {
-  if (SystemCallFails("pwrite")) return -1;
+  if (gpm::test::DirectWritesAreRefused()) errno = EINVAL;
+  if (gpm::test::DirectWritesAreRefused() || SystemCallFails("pwrite")) return -1;
   if (FailsNow(FaultKind::kShortCall, "pwrite")) bytes = PartOf(bytes);
   return __real_pwrite(file, data, bytes, offset);
 }
@@ -95,6 +110,9 @@ ssize_t __wrap_pread(int file, void* data, std::size_t bytes, off_t offset) {
 }
 GPM_WRAP(int, remove, (const char* path), (path), -1)
 GPM_WRAP(int, stat, (const char* path, struct stat* status), (path, status), -1)
+GPM_WRAP(int, lstat, (const char* path, struct stat* status), (path, status), -1)
+GPM_WRAP(DIR*, opendir, (const char* path), (path), nullptr)
+GPM_WRAP(dirent*, readdir, (DIR * folder), (folder), nullptr)
 GPM_WRAP(int, chmod, (const char* path, mode_t mode), (path, mode), -1)
 GPM_WRAP(int, chown, (const char* path, uid_t owner, gid_t group), (path, owner, group), -1)
 

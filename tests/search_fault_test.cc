@@ -36,21 +36,25 @@ class SearchFaultTest : public PoolTest {
   }
   /// @return whether the k-th allocation of the action failed
   template <class Action>
-  static bool FailsAt(std::uint64_t k, const Action& action) {
+  bool FailsAt(std::uint64_t k, const Action& action) {
     const Fault fault(FaultKind::kAllocation, k);
     try {
       const Fault::Armed armed;
       action();
     } catch (const std::bad_alloc&) {
+      ++failures_;
     }
     return fault.hit();
   }
+  /// Actions that threw.
+  std::uint64_t failures_ = 0;
 };
 
 /// The first search looks at all items, the second one makes an index, the third one uses it.
 TEST_F(SearchFaultTest, EveryAllocationOfASearch) {
   const std::vector<Query> queries{Third(1), {}, Third(5)};
   for (int before = 0; before < 3; ++before) {
+    failures_ = 0;
     bool hit = true;
     for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
       const std::string path = NewPath();
@@ -65,6 +69,7 @@ TEST_F(SearchFaultTest, EveryAllocationOfASearch) {
       ExpectSound(path, kItems);
     }
     EXPECT_FALSE(hit);
+    EXPECT_GT(failures_, 10u) << "after " << before << " searches";
   }
 }
 
@@ -90,6 +95,7 @@ TEST_F(SearchFaultTest, EveryAllocationOfAnErase) {
     ExpectSound(path, 30);
   }
   EXPECT_FALSE(hit);
+  EXPECT_GT(failures_, 20u);
 }
 
 TEST_F(SearchFaultTest, EveryAllocationOfAnUpdate) {
@@ -113,6 +119,7 @@ TEST_F(SearchFaultTest, EveryAllocationOfAnUpdate) {
     ExpectSound(path, kItems);
   }
   EXPECT_FALSE(hit);
+  EXPECT_GT(failures_, 20u);
 }
 
 /// Searches between which batches change items, so that the index follows.
@@ -133,6 +140,7 @@ TEST_F(SearchFaultTest, EveryAllocationOfFollowing) {
     }
   }
   EXPECT_FALSE(hit);
+  EXPECT_GT(failures_, 20u);
 }
 
 Query Both(std::uint64_t session, std::uint64_t model) {

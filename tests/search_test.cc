@@ -357,6 +357,32 @@ TEST_F(SearchTest, UpdatesAFullPool) {
   ExpectSound(store.path(), items);
 }
 
+/// So few cells that none is kept for updates, and each has an item: no item can be updated.
+TEST_F(SearchTest, AnUpdateWithoutAnyFreeCellSaysSo) {
+  constexpr std::uint32_t kLarge = 32 << 10;
+  ModelledStore store(NewPath(), SearchedShape(8, kLarge), TestOpenOptions(1 << 20));
+  for (bool full = false; !full;) {
+    TestBatch batch = store.NewBatch();
+    batch.Add(Op::kInsert, store.model().size(), 1);
+    store.Apply(batch, true);
+    full = batch.result(0) == Result::kNoSpace;
+  }
+  ASSERT_LT(store.store().Stats().value_cells, 64u) << "cells are kept for updates";
+  ASSERT_EQ(store.store().Stats().free_cells, 0u);
+  const std::uint64_t items = store.model().size();
+  std::string message;
+  ASSERT_EQ(ErrorOf([&] { store.store().UpdateWhere({}, PutTag(Tag(7, 7))); }, &message),
+            ErrorCode::kNoSpace);
+  EXPECT_NE(message.find("new values of " + std::to_string(items) + " items; 0 were changed"),
+            std::string::npos)
+      << message;
+  store.ExpectContents();
+  store.Apply(Op::kErase, {0});  // whose cell does for all others
+  EXPECT_EQ(store.store().UpdateWhere({}, PutTag(Tag(7, 7))), items - 1);
+  for (auto& [key, value] : store.model()) value = MakeValue(Tag(7, 7), kLarge);
+  store.Reopen();
+}
+
 /// What the editor throws is thrown; the items it was called for stay as they were.
 TEST_F(SearchTest, AnUpdateThatThrowsChangesNothing) {
   ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions());

@@ -2,12 +2,16 @@
 // pool or none.
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "gpmstore/error.h"
+#include "snapshot/new_file.h"
 #include "tests/fault_injection.h"
+#include "tests/files.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
@@ -102,6 +106,70 @@ TEST_F(SnapshotFaultTest, ARestoreFromAFolderLeavesAPoolOrNone) {
     }
   }
   EXPECT_GT(failures, 10u);
+}
+
+/// Takes a snapshot, with a fault. @return what was thrown, if that was something
+std::optional<ErrorCode> SnapshotError(Store& store, const std::string& file) {
+  const Fault::Armed armed;
+  return ErrorOf([&] { store.Snapshot(file, {.threads = 1}); });
+}
+
+/// What a file can't be opened for, or written by, O_DIRECT is written through the page cache.
+TEST_F(SnapshotFaultTest, AMediumThatTakesNoDirectWrites) {
+  Store store = Store::Create(NewPath(), Shape(8, kValueSize), TestOpenOptions());
+  Put(store, 1, 500);
+  const auto expect_whole = [&](const std::string& file) {
+    EXPECT_EQ(Store::Restore({&file, 1}, NewPath(), TestOpenOptions()).Stats().items, 500u);
+  };
+  {
+    const std::string file = NewPath();
+    const Fault fault(FaultKind::kSystemCall, 1, EINVAL, "open");
+    EXPECT_FALSE(SnapshotError(store, file));
+    EXPECT_TRUE(fault.hit());
+    expect_whole(file);
+  }
+  int failures = 0;
+  bool hit = true;
+  for (std::uint64_t k = 1; hit; ++k) {
+    SCOPED_TRACE(k);
+    const std::string file = NewPath();
+    const NoDirectWrites no_direct_writes;
+    const Fault fault(FaultKind::kSystemCall, k, EIO, "fcntl");
+    const std::optional<ErrorCode> error = SnapshotError(store, file);
+    hit = fault.hit();
+    EXPECT_EQ(error, hit ? std::optional(ErrorCode::kIo) : std::nullopt);
+    EXPECT_EQ(std::filesystem::exists(file), !hit);
+    if (!hit) expect_whole(file);
+    EXPECT_EQ(DirectWritesAreRefused(), hit);
+    failures += hit ? 1 : 0;
+  }
+  EXPECT_EQ(failures, 2) << "its flags are asked for, and set";
+  const std::string file = NewPath();
+  const NoDirectWrites no_direct_writes;
+  const Fault fault(FaultKind::kSystemCall, 1, EINVAL, "pwrite");  // nor through the page cache
+  EXPECT_EQ(SnapshotError(store, file), ErrorCode::kIo);
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+/// Without links, a file that can't be looked for may be there.
+TEST_F(SnapshotFaultTest, ANameThatCantBeLookedForIsNotTaken) {
+  const std::string temporary = NewPath();
+  const std::string path = NewPath();
+  WriteFile(temporary, "new");
+  WriteFile(path, "there");
+  const NoLinks no_links;
+  const auto give_name = [&](int error) {
+    const Fault fault(FaultKind::kSystemCall, error == 0 ? 0 : 1, error, "lstat");
+    const Fault::Armed armed;
+    return ErrorOf([&] { GiveName(temporary, path); });
+  };
+  EXPECT_EQ(give_name(EIO), ErrorCode::kIo);
+  EXPECT_EQ(give_name(0), ErrorCode::kExists);
+  EXPECT_EQ(ReadFile(path), "there");
+  EXPECT_EQ(ReadFile(temporary), "new");
+  std::filesystem::remove(path);
+  EXPECT_FALSE(give_name(0));
+  EXPECT_EQ(ReadFile(path), "new");
 }
 
 class TmpfsSnapshotFaultTest : public SnapshotFaultTest {

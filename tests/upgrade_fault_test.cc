@@ -12,6 +12,7 @@
 namespace gpm::test {
 namespace {
 
+using UpgradeReplacedTest = PoolTest;
 class UpgradeFaultTest : public PoolTest, public ::testing::WithParamInterface<FaultKind> {};
 
 TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
@@ -60,6 +61,37 @@ TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
     if (HasFailure()) return;
   }
   EXPECT_GT(failed, 5);
+}
+
+/// Another upgrade has replaced the file that this one opened, or somebody has removed it, before
+/// this one has its lock: what is there now is left as it is.
+TEST_F(UpgradeReplacedTest, WhatWasReplacedBeforeItWasLockedIsLeft) {
+  if (TestExecutor() != ExecutorKind::kCpu) GTEST_SKIP() << "upgrades need no executor";
+  const std::string path = NewPath();
+  Store::Create(path, Shape(8, 24), TestOpenOptions()).Close();
+  std::mt19937_64 random(TestSeed());
+  const std::string old = OldPool(ReadFile(path), 2, random);
+  const std::string other = NewPath();
+  for (const bool replaced : {true, false}) {
+    SCOPED_TRACE(replaced ? "replaced" : "removed");
+    WriteFile(path, old);
+    WriteFile(other, "another file");
+    const auto act = [&] {
+      std::filesystem::remove(path);
+      if (replaced) std::filesystem::rename(other, path);
+    };
+    const Fault action(FaultKind::kSystemCall, 1, act, "flock");
+    std::string message;
+    {
+      const Fault::Armed armed;
+      EXPECT_EQ(ErrorOf([&] { UpgradePool(path); }, &message), ErrorCode::kBusy);
+    }
+    ASSERT_TRUE(action.hit());
+    EXPECT_EQ(message, path + ": was moved or replaced meanwhile; try again");
+    EXPECT_EQ(ReadFile(path), replaced ? "another file" : "");
+    EXPECT_EQ(std::filesystem::exists(path), replaced);
+    EXPECT_FALSE(std::filesystem::exists(path + ".gpmstore-upgrade"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, UpgradeFaultTest,
