@@ -67,6 +67,13 @@ std::string CheckHistories(RoundState& round, const Contents& contents) {
   return crash::FindNonlinearizable(history);
 }
 
+/// Puts `when` before what is wrong, if anything is.
+std::string When(const char* when, const std::string& wrong) {
+  return wrong.empty() ? wrong : fmt::format("{}: {}", when, wrong);
+}
+
+}  // namespace
+
 std::string CheckFigures(const StoreStats& stats, std::uint64_t items, std::uint32_t value_size) {
   if (stats.items != items) {
     return fmt::format("Stats counts {} items, and there are {}", stats.items, items);
@@ -95,13 +102,6 @@ std::string CheckFile(const std::string& path, std::uint64_t items, std::uint32_
   }
   return {};
 }
-
-/// Puts `when` before what is wrong, if anything is.
-std::string When(const char* when, const std::string& wrong) {
-  return wrong.empty() ? wrong : fmt::format("{}: {}", when, wrong);
-}
-
-}  // namespace
 
 std::string CheckRoundEnd(RoundState& round, const std::vector<std::unique_ptr<Lane>>& lanes,
                           const std::string& path) {
