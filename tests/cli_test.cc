@@ -394,6 +394,15 @@ TEST_F(CliTest, YcsbKeepsAndReusesAPool) {
   EXPECT_TRUE(std::filesystem::exists(pool));
 }
 
+TEST_F(CliTest, StressThatFindsSomethingIsStatus1) {
+  const Ran no_pool = Run("stress --executor cpu --seed 7", "TMPDIR=/nonexistent");
+  EXPECT_EQ(no_pool.status, 1);
+  for (const std::string line :
+       {"FAILED with seed 7:", "the round can't begin: ", "replay: gpmstore stress --seed 7 "}) {
+    EXPECT_NE(no_pool.out.find("\n" + line), std::string::npos) << no_pool.out;
+  }
+}
+
 TEST_F(CliTest, YcsbReadsPropertyFiles) {
   const std::string file = NewPath();
   WriteFile(file,

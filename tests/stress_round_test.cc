@@ -6,12 +6,14 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cli/stress/round_end.h"
 #include "cli/stress/snapshots.h"
+#include "cli/stress/watchdog.h"
 #include "tests/pool_editor.h"
 #include "tests/test_util.h"
 
@@ -122,6 +124,12 @@ TEST_F(RoundEndTest, OfARightRoundSaysNothing) {
   EXPECT_GT(totals_.history_operations, totals_.histories);
 }
 
+TEST_F(RoundEndTest, OpensThePoolAgain) {
+  plan_.reopen.max_bytes = 1;
+  EXPECT_EQ(test::ErrorOf([&] { CheckRoundEnd(*round_, lanes_, path_); }),
+            ErrorCode::kInvalidArgument);
+}
+
 TEST_F(RoundEndTest, SeesLanesKeysThatAreOther) {
   const std::string where = "the lanes' keys at the end: ";
   ExpectWrongEnd(where, [&] { Behind(Op::kErase, Own(true)); });
@@ -225,6 +233,13 @@ TEST_F(RoundEndTest, SeesAFileThatIsOtherThanItMustBe) {
     editor.pool().SetClean(true);
   }
   EXPECT_EQ(check(items, value_size).rfind("check: level", 0), 0u) << check(items, value_size);
+  // Of values in the slots, items alone are counted.
+  plan_.shape.value_size = plan_.create.value_size = 8;
+  Begin();
+  store_->Close();
+  const std::uint64_t in_slots = CheckPool(path_).items;
+  EXPECT_EQ(check(in_slots, 8), "");
+  EXPECT_NE(check(in_slots + 1, 8), "");
 }
 
 /// Snapshots of a store that has no lanes, and so no moment at which it must have been so.
@@ -296,6 +311,23 @@ TEST_F(StressSnapshotsTest, AreReadsOfTheWatchedKeys) {
   EXPECT_NE(crash::FindNonlinearizable(history), "");
   history.push_back(insert);
   EXPECT_EQ(crash::FindNonlinearizable(history), "");
+}
+
+TEST(WatchdogTest, TellsWhenNothingGoesOnAndElseNothing) {
+  std::binary_semaphore told{0};
+  {
+    const auto stops = [count = 0]() mutable { return count == 2 ? 2 : ++count; };
+    const Watchdog watchdog(0.001, stops, [&] { told.release(); });
+    EXPECT_TRUE(told.try_acquire_for(std::chrono::seconds(20)));
+  }
+  std::binary_semaphore looked{0};
+  const auto goes_on = [&, count = 0]() mutable {
+    if (++count == 4) looked.release();
+    return count;
+  };
+  const Watchdog watchdog(0.001, goes_on, [&] { told.release(); });
+  EXPECT_TRUE(looked.try_acquire_for(std::chrono::seconds(20)));
+  EXPECT_FALSE(told.try_acquire());
 }
 
 }  // namespace
