@@ -1,3 +1,5 @@
+#include "cli/crash_explore_command.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <string>
 
 #include "cli/common.h"
-#include "crash_sim/crash_explorer.h"
 #include "pm/thread_pool.h"
 #include "support/option_checks.h"
 #include "support/signals.h"
@@ -19,6 +20,8 @@ namespace {
 constexpr double kSeconds = 25;
 
 std::atomic<bool> stop_exploring{false};
+
+}  // namespace
 
 int RunCrashExplore(crash::CrashOptions options) {
   crash::CrashReport report;
@@ -45,8 +48,6 @@ int RunCrashExplore(crash::CrashOptions options) {
   }
   return kExitOk;
 }
-
-}  // namespace
 
 void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
   CLI::App* const explore =

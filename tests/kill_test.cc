@@ -629,19 +629,25 @@ bool IsRunning(pid_t process) {
   return state != 'Z' && state != 'X';
 }
 
+/// Starts the command. @return its process, or -1
+pid_t Spawn(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "gpmstore");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  pid_t process = -1;
+  const int error = posix_spawn(&process, GPMSTORE_BINARY, nullptr, nullptr, argv.data(), environ);
+  return error == 0 ? process : -1;
+}
+
 TEST_F(KillTest, SignalsLeaveNeitherChildNorPool) {
   const std::string executor(ExecutorName(test::TestExecutor()));
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     const std::filesystem::path directory = NewPath();
     std::filesystem::create_directory(directory);
-    std::vector<std::string> arguments = {
-        "gpmstore",        "crash-test", "--pool=" + (directory / "pool").string(),
-        "--longest=60000", "--jobs=2",   "--executor=" + executor};
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    pid_t process = -1;
-    ASSERT_EQ(posix_spawn(&process, GPMSTORE_BINARY, nullptr, nullptr, argv.data(), environ), 0);
+    const pid_t process = Spawn({"crash-test", "--pool=" + (directory / "pool").string(),
+                                 "--longest=60000", "--jobs=2", "--executor=" + executor});
+    ASSERT_GT(process, 0);
     pid_t child = 0;
     EXPECT_TRUE(Becomes([&] { return (child = ChildOf(process)) != 0; }));
     EXPECT_TRUE(IsRunning(child));
@@ -655,6 +661,31 @@ TEST_F(KillTest, SignalsLeaveNeitherChildNorPool) {
     std::error_code ignored;  // another job's child may have made a file just now
     std::filesystem::remove_all(directory, ignored);
   }
+}
+
+TEST_F(KillTest, ABrokenPromiseIsStatus1) {
+  // A child that somebody else ends, in another way than crash-test does, broke one.
+  const std::string pool = NewPath();
+  const std::string file = NewPath();
+  const std::string executor(ExecutorName(test::TestExecutor()));
+  const pid_t process = Spawn({"crash-test", "--pool=" + pool, "--longest=60000", "--rounds=1000",
+                               "--json=" + file, "--executor=" + executor});
+  ASSERT_GT(process, 0);
+  int status = 0;
+  EXPECT_TRUE(Becomes([&] {
+    const pid_t child = std::filesystem::exists(pool) ? ChildOf(process) : 0;
+    if (child != 0) kill(child, SIGUSR1);
+    return waitpid(process, &status, WNOHANG) == process;
+  }));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  std::ifstream text(file);
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json["defects"],
+            Json::array({"the child was ended by signal " + std::to_string(SIGUSR1)}));
+  ASSERT_EQ(json["replays"].size(), 1u);
+  EXPECT_NE(json["replays"][0].get<std::string>().find("--pool " + pool + ".replay"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(pool)) << "it is kept, to be looked at";
 }
 
 TEST_F(KillTest, WrongUsageIsStatus2) {

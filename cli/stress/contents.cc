@@ -69,8 +69,12 @@ Contents FindAll(Store& store, const Shape& shape, std::span<const std::uint64_t
 }
 
 Contents VisitAll(Store& store, const Shape& shape) {
+  return Visited(shape, [&](const Store::Visitor& visit) { store.ForEach(visit); });
+}
+
+Contents Visited(const Shape& shape, const std::function<void(const Store::Visitor&)>& for_each) {
   Contents contents;
-  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+  for_each([&](std::span<const std::byte> key, std::span<const std::byte> value) {
     std::uint64_t id = 0;
     if (IdOfKey(shape, key.data(), &id)) {
       Add(shape, id, value.data(), &contents);

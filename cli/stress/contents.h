@@ -2,6 +2,7 @@
 #define GPM_CLI_STRESS_CONTENTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@ Contents FindAll(Store& store, const Shape& shape, std::span<const std::uint64_t
 
 /// By a visit of all items.
 Contents VisitAll(Store& store, const Shape& shape);
+/// The same of items that `for_each` gives to its visitor, as Store::ForEach does.
+Contents Visited(const Shape& shape, const std::function<void(const Store::Visitor&)>& for_each);
 
 /// Empty, or the first difference.
 std::string Difference(const Contents& expected, const Contents& contents);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "cli/stress/contents.h"
 #include "crash_sim/linearizability.h"
 #include "recovery/check.h"
 
@@ -67,6 +66,13 @@ std::string CheckHistories(RoundState& round, const Contents& contents) {
   return crash::FindNonlinearizable(history);
 }
 
+/// Puts `when` before what is wrong, if anything is.
+std::string When(const char* when, const std::string& wrong) {
+  return wrong.empty() ? wrong : fmt::format("{}: {}", when, wrong);
+}
+
+}  // namespace
+
 std::string CheckFigures(const StoreStats& stats, std::uint64_t items, std::uint32_t value_size) {
   if (stats.items != items) {
     return fmt::format("Stats counts {} items, and there are {}", stats.items, items);
@@ -96,13 +102,6 @@ std::string CheckFile(const std::string& path, std::uint64_t items, std::uint32_
   return {};
 }
 
-/// Puts `when` before what is wrong, if anything is.
-std::string When(const char* when, const std::string& wrong) {
-  return wrong.empty() ? wrong : fmt::format("{}: {}", when, wrong);
-}
-
-}  // namespace
-
 std::string CheckRoundEnd(RoundState& round, const std::vector<std::unique_ptr<Lane>>& lanes,
                           const std::string& path) {
   const Shape& shape = round.plan.shape;
@@ -123,13 +122,20 @@ std::string CheckRoundEnd(RoundState& round, const std::vector<std::unique_ptr<L
   round.store.Close();
   ++round.totals.steps;
   if (wrong.empty()) wrong = When("closed", CheckFile(path, items, shape.value_size));
-  if (!wrong.empty()) return wrong;
+  return wrong.empty() ? CheckOpenedAgain(round, ids, contents, path) : wrong;
+}
 
+std::string CheckOpenedAgain(RoundState& round, std::span<const std::uint64_t> ids,
+                             const Contents& contents, const std::string& path) {
+  const Shape& shape = round.plan.shape;
   Store reopened = Store::Open(path, round.plan.reopen);
   ++round.totals.steps;
   const StoreStats again = reopened.Stats();
+  std::string wrong;
   if (!again.recovery.was_clean) wrong = "opened again: recovery says that it was not closed";
-  if (wrong.empty()) wrong = When("opened again", CheckFigures(again, items, shape.value_size));
+  if (wrong.empty()) {
+    wrong = When("opened again", CheckFigures(again, contents.items.size(), shape.value_size));
+  }
   if (wrong.empty()) {
     wrong = When("finds, opened again", Difference(contents, FindAll(reopened, shape, ids)));
   }

@@ -123,48 +123,18 @@ class Snapshots {
     if (items != contents.items.size() || report.items != items) {
       return Fail(fmt::format("{} items, and {} are counted", contents.items.size(), items));
     }
-    const std::optional<Interval> instant = InstantOf(contents);
-    if (instant) ReadWatchedKeys(contents, *instant);
+    std::vector<const cli::KeyLog*> logs;
+    for (const auto& lane : lanes_) logs.push_back(&lane->log());
+    std::string wrong;
+    const std::optional<Interval> instant = InstantOf(contents, logs, taken_at_, &wrong);
+    if (!instant) return Fail(wrong);
+    ReadWatchedKeys(contents, *instant);
     ++round_.totals.snapshots;
     if (chain_.size() > 1) ++round_.totals.increments;
     if (!tracked_) {
       std::filesystem::remove(chain_.front());
       chain_.clear();
     }
-  }
-
-  /// From the first to the last moment at which the lanes' keys may have been as they are in the
-  /// snapshot, all of them.
-  std::optional<Interval> InstantOf(const Contents& contents) const {
-    std::vector<std::vector<cli::KeyState>> held(
-        lanes_.size(), std::vector<cli::KeyState>(round_.plan.private_keys));
-    for (const auto& [id, token] : contents.items) {
-      if (OwnerOf(id) < kFirstLane) continue;
-      const std::uint64_t lane = OwnerOf(id) - kFirstLane;
-      if (lane >= held.size() || NumberOf(id) >= held[lane].size()) {
-        Fail(KeyName(id) + " is in it, which nobody inserted");
-        return {};
-      }
-      held[lane][NumberOf(id)] = {true, token};
-    }
-    cli::Moments moments{taken_at_};
-    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-      std::string wrong;
-      const cli::Moments of_lane = cli::MomentsOf(lanes_[lane]->log(), held[lane], &wrong);
-      if (!wrong.empty()) {
-        Fail(fmt::format("of lane {}, {}", lane, wrong));
-        return {};
-      }
-      moments = cli::Common(moments, of_lane);
-      if (moments.empty()) {
-        Fail(
-            fmt::format("there is no moment, while it was taken, at which lanes 0 to {} can have "
-                        "been as they are in it",
-                        lane));
-        return {};
-      }
-    }
-    return Interval{moments.front().invoked_at, moments.back().returned_at};
   }
 
   void ReadWatchedKeys(const Contents& contents, const Interval& instant) {
@@ -198,6 +168,39 @@ class Snapshots {
 };
 
 }  // namespace
+
+std::optional<Interval> InstantOf(const Contents& contents,
+                                  std::span<const cli::KeyLog* const> logs,
+                                  const Interval& taken_at, std::string* wrong) {
+  std::vector<std::vector<cli::KeyState>> held;
+  for (const cli::KeyLog* log : logs) held.emplace_back(log->before.size());
+  for (const auto& [id, token] : contents.items) {
+    if (OwnerOf(id) < kFirstLane) continue;
+    const std::uint64_t lane = OwnerOf(id) - kFirstLane;
+    if (lane >= held.size() || NumberOf(id) >= held[lane].size()) {
+      *wrong = KeyName(id) + " is in it, which nobody inserted";
+      return {};
+    }
+    held[lane][NumberOf(id)] = {true, token};
+  }
+  cli::Moments moments{taken_at};
+  for (std::size_t lane = 0; lane < logs.size(); ++lane) {
+    std::string wrong_keys;
+    moments = cli::Common(moments, cli::MomentsOf(*logs[lane], held[lane], &wrong_keys));
+    if (!wrong_keys.empty()) {
+      *wrong = fmt::format("of lane {}, {}", lane, wrong_keys);
+      return {};
+    }
+    if (moments.empty()) {
+      *wrong = fmt::format(
+          "there is no moment, while it was taken, at which lanes 0 to {} can have been as they "
+          "are in it",
+          lane);
+      return {};
+    }
+  }
+  return Interval{moments.front().invoked_at, moments.back().returned_at};
+}
 
 void RunSnapshots(RoundState& round, std::span<const std::unique_ptr<Lane>> lanes) {
   Snapshots(round, lanes).Run();

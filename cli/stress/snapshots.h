@@ -2,8 +2,12 @@
 #define GPM_CLI_STRESS_SNAPSHOTS_H_
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
+#include "cli/key_log.h"
+#include "cli/stress/contents.h"
 #include "cli/stress/lane.h"
 #include "cli/stress/round_state.h"
 
@@ -16,6 +20,14 @@ namespace gpm::stress {
 /// of the watched keys in their histories, at that moment. What else is there is whole.
 /// @throws Error as the store
 void RunSnapshots(RoundState& round, std::span<const std::unique_ptr<Lane>> lanes);
+
+/// From the first to the last moment at which the lanes' keys, all of them, may have been as they
+/// are in a snapshot.
+/// @param logs by lane @param taken_at when the snapshot was taken
+/// @param wrong set if there is no such moment
+std::optional<cli::Interval> InstantOf(const Contents& contents,
+                                       std::span<const cli::KeyLog* const> logs,
+                                       const cli::Interval& taken_at, std::string* wrong);
 
 }  // namespace gpm::stress
 
