@@ -51,6 +51,10 @@ void CudaBatchTask::Allocate() {
   if (copies) executor_->Copier();  // is made
   reads_.last = static_cast<std::uint32_t>(n);
   strategy_ = Choose();
+  const std::uint64_t outputs =
+      PageableBytes(places_.results, batch_.results) + PageableBytes(places_.found, batch_.found);
+  stages_ = strategy_.chunk == 0 && outputs != 0 && outputs <= HostCopier::kStagedUpTo;
+  if (stages_) w.staged.Reserve(outputs);
   if (strategy_.queues_reads) AllocateReads(n);
   reads_.copies_cached = strategy_.copies_cached;
   if (strategy_.finds()) return;

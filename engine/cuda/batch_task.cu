@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -211,16 +212,20 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
 
 void CudaBatchTask::Finish() {
   Workspace& w = *workspace_;
-  if (places_.found == Place::kPinned && strategy_.chunk == 0) {
-    CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
-                              cudaMemcpyDeviceToHost, stream_),
+  std::byte* staged = w.staged.data();
+  const auto copy = [&](Place place, auto array, const DeviceArray<std::byte>& from) {
+    const auto bytes = std::as_writable_bytes(array);
+    std::byte* to = bytes.data();
+    if (stages_ && place == Place::kPageable) {
+      to = std::exchange(staged, staged + bytes.size());
+    } else if (place != Place::kPinned) {
+      return;
+    }
+    CheckCuda(cudaMemcpyAsync(to, from.data(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync to the host");
-  }
-  if (places_.results == Place::kPinned) {
-    CheckCuda(cudaMemcpyAsync(batch_.results.data(), w.results.data(), batch_.results.size(),
-                              cudaMemcpyDeviceToHost, stream_),
-              "cudaMemcpyAsync to the host");
-  }
+  };
+  if (strategy_.chunk == 0) copy(places_.found, batch_.found, w.found);
+  copy(places_.results, batch_.results, w.results);
   if (kernel_reporter_.words == nullptr) executor_->Report(stream_, context_, reporter_);
   CheckCuda(cudaEventRecord(w.enqueued, stream_), "cudaEventRecord");
   running_ = true;
@@ -242,13 +247,23 @@ void CudaBatchTask::CopyChunks() {
 
 void CudaBatchTask::CopyToPageable() {
   Workspace& w = *workspace_;
+  const std::byte* staged = w.staged.data();
   bool waited = false;
   const auto copy = [&](Place place, auto to, const DeviceArray<std::byte>& from) {
     if (place != Place::kPageable) return;
+    const auto bytes = std::as_writable_bytes(to);
+    if (stages_) {
+      const std::byte* const at = std::exchange(staged, staged + bytes.size());
+      if (bytes.size() <= HostCopier::kLeftToDriver) {
+        std::memcpy(bytes.data(), at, bytes.size());
+      } else {
+        executor_->Copier().CopyHost(bytes.data(), at, bytes.size());
+      }
+      return;
+    }
     if (!std::exchange(waited, true)) {
       CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
     }
-    const auto bytes = std::as_writable_bytes(to);
     if (bytes.size() <= HostCopier::kLeftToDriver) {
       CheckCuda(cudaMemcpyAsync(bytes.data(), from.data(), bytes.size(), cudaMemcpyDeviceToHost,
                                 w.answering),
@@ -258,8 +273,8 @@ void CudaBatchTask::CopyToPageable() {
     }
     executor_->Copier().ToHost(bytes.data(), from.data(), bytes.size(), w.answering);
   };
-  copy(places_.results, batch_.results, w.results);
   if (strategy_.chunk == 0) copy(places_.found, batch_.found, w.found);
+  copy(places_.results, batch_.results, w.results);
 }
 
 bool CudaBatchTask::Done() {

@@ -141,7 +141,8 @@ class CudaBatchTask : public BatchTask {
   /// room the side stream's kernels take.
   void ForkAndRead(const Reads& reads);
   void Join();
-  /// Takes the results to pinned memory, and reports where no kernel did.
+  /// Takes the outputs to pinned memory, the caller's or (stages_) the workspace's, and reports
+  /// where no kernel did.
   void Finish();
   /// Takes the rows of finds in chunks to pageable memory, while kernels run.
   void CopyChunks();
@@ -150,7 +151,13 @@ class CudaBatchTask : public BatchTask {
   /// Whether the host sees what the kernels gave back when one of them reports: nothing is copied
   /// behind them, but what the host copies.
   bool KernelsMayReport() const {
-    return places_.results != Place::kPinned && places_.found != Place::kPinned && !places_.managed;
+    return places_.results != Place::kPinned && places_.found != Place::kPinned && !stages_ &&
+           !places_.managed;
+  }
+  /// Bytes of an output that is in pageable memory; 0 of another.
+  template <class Array>
+  static std::uint64_t PageableBytes(Place place, const Array& array) {
+    return place == Place::kPageable ? array.size_bytes() : 0;
   }
 
   CudaExecutor* executor_;
@@ -159,6 +166,7 @@ class CudaBatchTask : public BatchTask {
   std::unique_ptr<Workspace> workspace_;
   cudaStream_t stream_;
   Answers answers_;
+  bool stages_ = false;  ///< what goes to pageable memory comes to Workspace::staged first
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;

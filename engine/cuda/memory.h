@@ -146,6 +146,33 @@ class PinnedBox {
   T* object_ = nullptr;
 };
 
+/// Bytes of pinned host memory.
+class PinnedArray {
+ public:
+  PinnedArray() = default;
+  ~PinnedArray() { cudaFreeHost(data_); }
+  PinnedArray(const PinnedArray&) = delete;
+  PinnedArray& operator=(const PinnedArray&) = delete;
+
+  std::byte* data() const { return data_; }
+
+  /// Makes room for `size` bytes; the contents are lost when it has to allocate. REQUIRES: nothing
+  /// that is under way uses it. @throws Error(kGpu)
+  void Reserve(std::uint64_t size) {
+    if (size <= size_) return;
+    size = std::max(size, 2 * size_);
+    cudaFreeHost(std::exchange(data_, nullptr));
+    size_ = 0;
+    CheckCuda(cudaHostAlloc(reinterpret_cast<void**>(&data_), size, cudaHostAllocDefault),
+              "cudaHostAlloc");
+    size_ = size;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
 }  // namespace gpm
 
 #endif  // GPM_ENGINE_CUDA_MEMORY_H_

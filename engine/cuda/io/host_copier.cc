@@ -1,5 +1,9 @@
 #include "engine/cuda/io/host_copier.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -14,6 +18,30 @@ namespace {
 
 /// More are no faster.
 constexpr unsigned kMostThreads = 8;
+
+/// Arrays from this size on are larger than the caches that one finds.
+constexpr std::uint64_t kAroundCachesFrom = std::uint64_t{1} << 25;
+
+/// Of a copy within host memory, that a thread is asked for.
+constexpr std::uint64_t kBytesOfThread = std::uint64_t{1} << 16;
+
+/// memcpy for what is larger than caches: the lines that are written are not read first, nor kept.
+void CopyAroundCaches(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+#ifdef __SSE2__
+  const std::uint64_t head = std::min(bytes, (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64);
+  std::memcpy(to, from, head);
+  std::uint64_t at = head;
+  for (; at + 64 <= bytes; at += 64) {
+    __m128i line[4];
+    std::memcpy(line, from + at, sizeof line);
+    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, line[i]);
+  }
+  _mm_sfence();
+  std::memcpy(to + at, from + at, bytes - at);
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
 
 void Await(const CudaEvent& event) {
   CheckCuda(cudaEventSynchronize(event), "cudaEventSynchronize");
@@ -50,14 +78,16 @@ template <class Begin, class End>
 void HostCopier::InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin& begin,
                           const End& end) {
   const std::uint64_t turn = kPiecesOfTurn * piece_bytes_;
+  const std::uint64_t share = bytes / threads_.threads();
+  const std::uint64_t piece = std::min(piece_bytes_, std::max(kLeastPieceBytes, share));
   for (std::uint64_t first = 0; first < bytes; first += turn) {
-    TakeTurn(first, std::min(first + turn, bytes), stream, begin, end);
+    TakeTurn(first, std::min(first + turn, bytes), piece, stream, begin, end);
   }
 }
 
 template <class Begin, class End>
-void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t stream,
-                          const Begin& begin, const End& end) {
+void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t piece_bytes,
+                          cudaStream_t stream, const Begin& begin, const End& end) {
   const std::lock_guard turn(turn_);
   std::atomic<std::uint64_t> next{first};
   const auto copy = [&](std::size_t thread) {
@@ -66,12 +96,12 @@ void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t 
     CheckCuda(cudaSetDevice(device_), "cudaSetDevice");
     std::optional<Piece> before;
     for (std::size_t k = 0;; k ^= 1) {
-      const std::uint64_t at = next.fetch_add(piece_bytes_, std::memory_order_relaxed);
+      const std::uint64_t at = next.fetch_add(piece_bytes, std::memory_order_relaxed);
       std::optional<Piece> piece;
       if (at < last) {
         Buffer* const buffer = buffers_[2 * thread + k].get();
         Await(buffer->copied);
-        piece = Piece{buffer, at, std::min(piece_bytes_, last - at)};
+        piece = Piece{buffer, at, std::min(piece_bytes, last - at)};
         begin(*piece);
         CheckCuda(cudaEventRecord(buffer->copied, stream), "cudaEventRecord");
       }
@@ -81,7 +111,7 @@ void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t 
     }
   };
   try {
-    const std::uint64_t pieces = (last - first + piece_bytes_ - 1) / piece_bytes_;
+    const std::uint64_t pieces = (last - first + piece_bytes - 1) / piece_bytes;
     threads_.Run(std::min<std::uint64_t>(buffers_.size() / 2, pieces), copy);
   } catch (...) {
     cudaStreamSynchronize(stream);  // nothing uses the buffers, nor the arrays, any more
@@ -89,8 +119,27 @@ void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t 
   }
 }
 
+void HostCopier::CopyHost(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  const auto copy = [&](std::size_t part) {
+    const std::uint64_t at = part * kBytesOfThread;
+    std::memcpy(to + at, from + at, std::min(kBytesOfThread, bytes - at));
+  };
+  threads_.Run((bytes + kBytesOfThread - 1) / kBytesOfThread, copy);
+}
+
 void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t bytes,
                           cudaStream_t stream) {
+  if (bytes > 0 && bytes <= piece_bytes_) {
+    const std::lock_guard turn(turn_);
+    const RelaxedCapture relaxed;
+    Buffer& buffer = *buffers_.front();
+    Await(buffer.copied);
+    CopyHost(buffer.bytes, from, bytes);
+    CheckCuda(cudaMemcpyAsync(to, buffer.bytes, bytes, cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync to the device");
+    CheckCuda(cudaEventRecord(buffer.copied, stream), "cudaEventRecord");
+    return;
+  }
   const auto begin = [&](const Piece& piece) {
     std::memcpy(piece.buffer->bytes, from + piece.at, piece.bytes);
     CheckCuda(cudaMemcpyAsync(to + piece.at, piece.buffer->bytes, piece.bytes,
@@ -110,7 +159,11 @@ void HostCopier::ToHost(std::byte* to, const std::byte* from, std::uint64_t byte
   };
   const auto end = [&](const Piece& piece) {
     Await(piece.buffer->copied);
-    std::memcpy(to + piece.at, piece.buffer->bytes, piece.bytes);
+    if (bytes >= kAroundCachesFrom) {
+      CopyAroundCaches(to + piece.at, piece.buffer->bytes, piece.bytes);
+    } else {
+      std::memcpy(to + piece.at, piece.buffer->bytes, piece.bytes);
+    }
   };
   InPieces(bytes, stream, begin, end);
 }

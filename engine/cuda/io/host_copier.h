@@ -27,10 +27,16 @@ class HostCopier {
   /// takes them whole. Bytes.
   static constexpr std::uint64_t kLeftToDriver = std::uint64_t{1} << 16;
 
-  /// Bytes of a piece. (128 MiB to the host, by eight threads on a machine with an H200: in pieces
-  /// of 64 KiB, 256 KiB and 1 MiB 10.9, 5.6 and 2.9 ms; the link takes 2.4, and the driver's own
-  /// copy 7.2.)
+  /// Outputs of a batch up to this size, together, are copied to pinned memory behind its kernels,
+  /// and by threads from there. Bytes.
+  static constexpr std::uint64_t kStagedUpTo = std::uint64_t{1} << 22;
+
+  /// Bytes of a piece, at most. (128 MiB to the host, by eight threads on a machine with an H200:
+  /// in pieces of 64 KiB, 256 KiB and 1 MiB 10.9, 5.6 and 2.9 ms; the link takes 2.4, and the
+  /// driver's own copy 7.2.)
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+  /// And at least, where there are threads without a piece otherwise.
+  static constexpr std::uint64_t kLeastPieceBytes = std::uint64_t{1} << 18;
   /// What is copied in one turn, in pieces.
   static constexpr std::uint64_t kPiecesOfTurn = 128;
 
@@ -48,6 +54,8 @@ class HostCopier {
   /// @throws Error(kGpu); what `await` throws
   void ToHost(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream,
               const std::function<void(std::uint64_t)>& await = {});
+  /// Copies within host memory, by as many threads as that takes.
+  void CopyHost(std::byte* to, const std::byte* from, std::uint64_t bytes);
 
  private:
   struct Buffer {
@@ -64,8 +72,8 @@ class HostCopier {
   template <class Begin, class End>
   void InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin& begin, const End& end);
   template <class Begin, class End>
-  void TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t stream, const Begin& begin,
-                const End& end);
+  void TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t piece_bytes,
+                cudaStream_t stream, const Begin& begin, const End& end);
 
   const int device_;
   const std::uint64_t piece_bytes_;
