@@ -37,6 +37,13 @@ bool Populate(std::byte* data, std::uint64_t bytes) {
   return error == 0;
 }
 
+/// Whether the process may write a file of so many bytes. (Going beyond that raises SIGXFSZ, which
+/// ends one that does not expect it.)
+bool MayHave(std::uint64_t bytes) {
+  struct rlimit limit {};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
+}
+
 /// A descriptor that is closed at the end.
 class Descriptor {
  public:
@@ -146,6 +153,7 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 
 void ReplaceFile(const std::string& path, const std::string& temporary,
                  const std::string& contents) {
+  if (!MayHave(contents.size())) ThrowFileError(temporary, "write", EFBIG);
   {
     const Descriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
     for (std::size_t done = 0; done < contents.size();) {
@@ -187,11 +195,8 @@ NewFile::~NewFile() {
 // once (docs/PERFORMANCE.md, "Snapshots").
 void NewFile::Expect(std::uint64_t bytes, unsigned threads) noexcept {
   struct statfs system {};
-  struct rlimit limit {};
-  if (threads < kMappingThreads || bytes < kMappedFrom) return;
+  if (threads < kMappingThreads || bytes < kMappedFrom || !MayHave(bytes)) return;
   if (fstatfs(fd_, &system) != 0 || system.f_type != TMPFS_MAGIC) return;
-  // (Going beyond that raises SIGXFSZ.)
-  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes > limit.rlim_cur) return;
   if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return;
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (mapped == MAP_FAILED) return;
@@ -205,6 +210,7 @@ void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t of
     std::memcpy(mapped_ + offset, data, bytes);
     return;
   }
+  if (!MayHave(offset + bytes)) ThrowFileError(path_, "write", EFBIG);
   bool direct = true;
   while (bytes > 0) {
     const ssize_t written = pwrite(fd_, data, bytes, static_cast<off_t>(offset));

@@ -1,0 +1,149 @@
+// Snapshots on a disk that is small: what goes so that the next one has room, and what never goes;
+// and where files may not be large, or have a second name.
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "engine/store_impl.h"
+#include "snapshot/folder.h"
+#include "tests/file_size_limit.h"
+#include "tests/files.h"
+#include "tests/test_util.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The disk that all that is written goes to, while there is one.
+struct Disk {
+  std::string folder;
+  std::uint64_t bytes = 0;
+};
+std::optional<Disk> disk;
+int link_error = 0;  ///< what each link reports, if not 0
+
+std::uint64_t BytesIn(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) bytes += entry.file_size();
+  return bytes;
+}
+
+}  // namespace
+
+// NOLINTBEGIN: the names are the linker's
+extern "C" {
+ssize_t __real_pwrite(int file, const void* data, std::size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int file, const void* data, std::size_t bytes, off_t offset) {
+  struct stat status {};
+  const off_t end = offset + static_cast<off_t>(bytes);
+  if (disk && fstat(file, &status) == 0 && end > status.st_size &&
+      BytesIn(disk->folder) + static_cast<std::uint64_t>(end - status.st_size) > disk->bytes) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return __real_pwrite(file, data, bytes, offset);
+}
+int __real_link(const char* from, const char* to);
+int __wrap_link(const char* from, const char* to) {
+  if (link_error == 0) return __real_link(from, to);
+  errno = link_error;
+  return -1;
+}
+}
+// NOLINTEND
+
+namespace gpm::test {
+namespace {
+
+class SnapshotDiskTest : public PoolTest {
+ protected:
+  void SetUp() override {
+    PoolTest::SetUp();
+    if (IsSkipped()) return;
+    folder_ = NewPath();
+    pool_ = NewPath();
+  }
+  void TearDown() override {
+    disk.reset();
+    link_error = 0;
+    PoolTest::TearDown();
+  }
+
+  /// Snapshots are taken when a test says so, and by Close.
+  OpenOptions Scheduled(unsigned chains, bool restore = false) {
+    OpenOptions open = TestOpenOptions(64 << 20);
+    open.snapshot.path = folder_;
+    open.snapshot.interval = 1e8;
+    open.snapshot.chains = chains;
+    open.snapshot.restore = restore;
+    return open;
+  }
+  /// A session that changes every item, and takes a whole snapshot at its end.
+  void Session(unsigned chains) {
+    ++sessions_;
+    Store store = Store::OpenOrCreate(pool_, Shape(8, 100), Scheduled(chains));
+    Change(store);
+    store.Close();
+  }
+  void Change(Store& store) {
+    TestBatch batch(8, 100);
+    for (std::uint64_t key = 0; key < 1000; ++key) batch.Add(Op::kUpsert, key, sessions_);
+    batch.ApplySingle(store, Op::kUpsert);
+    batch.Compare(model_);
+  }
+  void ExpectRestores() {
+    fs::remove(pool_);
+    Store store = Store::Open(pool_, Scheduled(2, true));
+    ExpectContents(store, model_);
+  }
+  void SetRoom(std::uint64_t beside) { disk = {folder_, BytesIn(folder_) + beside}; }
+
+  std::set<std::string> Files() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+  std::string File(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+  std::string pool_;
+  Model model_;
+  std::uint64_t sessions_ = 0;
+};
+
+/// Beyond the limit of a file's size (ulimit -f) a write would end the process.
+TEST_F(SnapshotDiskTest, BeyondTheLimitOfAFilesSizeThereIsNoRoom) {
+  const std::string file = NewPath();
+  ModelledStore store(pool_, Shape(8, 1000), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 3000));
+  for (const unsigned threads : {1u, 8u}) {
+    std::optional<ErrorCode> code;
+    {
+      const FileSizeLimit limit(1 << 20);
+      code = ErrorOf([&] { store.store().Snapshot(file, {.threads = threads}); });
+    }
+    EXPECT_EQ(code, ErrorCode::kNoSpace);
+  }
+  for (const auto& entry : fs::directory_iterator(fs::path(file).parent_path())) {
+    EXPECT_EQ(entry.path().string().rfind(file, 0), std::string::npos) << entry.path();
+  }
+  std::optional<ErrorCode> code;
+  {
+    const FileSizeLimit limit(10);  // not for the manifest either
+    code = ErrorOf([&] { Store::Create("pinned:", Shape(8, 8), Scheduled(1)); });
+  }
+  EXPECT_EQ(code, ErrorCode::kNoSpace);
+}
+
+}  // namespace
+}  // namespace gpm::test
