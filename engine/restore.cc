@@ -197,7 +197,9 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
   const auto warn = [&](const std::string& text) {
     log.Add(LogLevel::kWarning, [&] { return text; });
   };
-  if (!keeps) {  // else who keeps them tells
+  if (keeps) {
+    folder->RemovePartialFiles();  // which may fill the disk
+  } else {                         // else who keeps them tells
     for (const std::string& warning : folder->warnings()) warn(warning);
   }
   const std::vector<SnapshotFolder::Chain> chains = folder->chains();

@@ -145,5 +145,21 @@ TEST_F(SnapshotDiskTest, BeyondTheLimitOfAFilesSizeThereIsNoRoom) {
   EXPECT_EQ(code, ErrorCode::kNoSpace);
 }
 
+/// What a process that was killed left is not in the way of a restore, or of a new pool.
+TEST_F(SnapshotDiskTest, WhatACrashLeftMakesRoom) {
+  Session(1);
+  const std::string left = "000002-0000.snap.partial-0123456789abcdef";
+  WriteFile(File(left), std::string(50000, 'x'));
+  SetRoom(0);
+  ExpectRestores();
+  EXPECT_FALSE(Files().contains(left));
+  for (const std::string& name : Files()) fs::remove(File(name));
+  fs::remove(pool_);
+  WriteFile(File(left), std::string(50000, 'x'));
+  SetRoom(0);
+  Store::Create(pool_, Shape(8, 100), Scheduled(1));
+  EXPECT_FALSE(Files().contains(left));
+}
+
 }  // namespace
 }  // namespace gpm::test
