@@ -20,6 +20,7 @@
 #include "gpmstore/error.h"
 #include "pm/crc32c.h"
 #include "pm/random_id.h"
+#include "snapshot/block_buffer.h"
 #include "snapshot/new_file.h"
 #include "snapshot/reader.h"
 
@@ -64,6 +65,19 @@ bool ReadPool(const std::string& file, SnapshotId* pool) {
   try {
     *pool = SnapshotFile(file).header().pool;
     return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Whether there is a whole snapshot under this name, all bytes of which are right.
+bool IsWhole(const std::string& path) {
+  try {
+    SnapshotFile file(path);
+    file.ReadFooter();
+    BlockBuffer block(file.layout().block_bytes());
+    for (std::uint64_t i = 0; i < file.layout().blocks(); ++i) file.Read(i, block.data());
+    return !file.header().is_increment();
   } catch (const Error&) {
     return false;
   }
@@ -226,12 +240,28 @@ void SnapshotFolder::Add(bool begins_chain, std::uint64_t keep) {
   } else {
     ++chains_.back().files;
   }
-  WriteManifest(chains_.size() - std::min<std::size_t>(chains_.size(), keep));
+  KeepNewest(keep);
+}
+
+void SnapshotFolder::Trim(std::uint64_t keep) {
+  if (chains_.size() > keep && IsWhole(FileOf(chains_.back().number, 0))) KeepNewest(keep);
+}
+
+void SnapshotFolder::KeepNewest(std::uint64_t keep) {
+  const bool too_many = chains_.size() > keep;
+  bool is_written = false;
+  try {
+    WriteManifest(too_many ? chains_.size() - keep : 0);
+    is_written = true;
+  } catch (const Error& error) {  // those that are too old may have the room that it wants
+    if (!too_many || error.code() != ErrorCode::kNoSpace) throw;
+  }
   while (chains_.size() > keep) {
     Chain& oldest = chains_.front();
     for (; oldest.files > 0; --oldest.files) RemoveFile(FileOf(oldest.number, oldest.files - 1));
     chains_.erase(chains_.begin());
   }
+  if (!is_written) WriteManifest(0);
 }
 
 void SnapshotFolder::SetSaved(const Saved& saved) {

@@ -161,5 +161,47 @@ TEST_F(SnapshotDiskTest, WhatACrashLeftMakesRoom) {
   EXPECT_FALSE(Files().contains(left));
 }
 
+/// A process was killed before a chain that is too old was removed. The disk has room for one chain
+/// more than are kept, as always.
+TEST_F(SnapshotDiskTest, AChainThatIsTooOldGoesBeforeTheNextIsBegun) {
+  Session(1);
+  const std::string oldest = ReadFile(File("000001-0000.snap"));
+  Session(1);
+  SetRoom(oldest.size() + 1000);
+  WriteFile(File("000001-0000.snap"), oldest);
+  Session(1);
+  EXPECT_EQ(Files(), (std::set<std::string>{"000003-0000.snap", "MANIFEST"}));
+  ExpectRestores();
+}
+
+TEST_F(SnapshotDiskTest, AChainThatIsTooOldMakesRoomForTheManifest) {
+  Session(1);
+  SetRoom(fs::file_size(File("000001-0000.snap")));
+  Session(1);
+  EXPECT_EQ(Files(), (std::set<std::string>{"000002-0000.snap", "MANIFEST"}));
+  ExpectRestores();
+}
+
+TEST_F(SnapshotDiskTest, TheOnlyChainThatIsWholeStays) {
+  Session(2);
+  const Model of_first = model_;
+  Session(2);
+  std::string damaged = ReadFile(File("000002-0000.snap"));
+  damaged[damaged.size() / 2] ^= 1;  // an item's
+  WriteFile(File("000002-0000.snap"), damaged);
+  SetRoom(0);
+  {
+    Store store = Store::Open(pool_, Scheduled(1));
+    Change(store);
+    store.impl()->keeper()->Keep();
+    EXPECT_EQ(store.Stats().snapshot_failures, 1u);
+    store.Close();
+  }
+  EXPECT_TRUE(Files().contains("000001-0000.snap"));
+  disk.reset();
+  model_ = of_first;
+  ExpectRestores();
+}
+
 }  // namespace
 }  // namespace gpm::test
