@@ -100,7 +100,7 @@ void SnapshotKeeper::Keep() noexcept {
 void SnapshotKeeper::TakeNext() {
   try {
     folder_->Trim(schedule_.chains);  // for the room
-  } catch (const std::exception&) {  // Add tries that again, and says so
+  } catch (const std::exception&) {   // Add tries that again, and says so
   }
   bool begins =
       newest_.empty() || increments_ >= kMostIncrements || increment_bytes_ >= whole_bytes_;

@@ -29,6 +29,9 @@ namespace {
 
 constexpr const char* kManifest = "/MANIFEST";
 constexpr const char* kNewManifest = "/MANIFEST.new";
+/// Beyond these a number in a file's name is nobody's who keeps snapshots.
+constexpr std::uint64_t kLastChain = 1'000'000'000;
+constexpr std::uint64_t kLastPlace = 9999;
 constexpr std::string_view kFirstLine = "GPMStore snapshots, version 1\n";
 
 bool ParseHex(const std::string& text, SnapshotId* id) {
@@ -55,6 +58,7 @@ std::optional<Name> ParseName(const std::string& file) {
   if (std::sscanf(file.c_str(), "%llu-%llu.snap%n", &chain, &place, &end) != 2 || end == 0) {
     return {};
   }
+  if (chain > kLastChain || place > kLastPlace) return {};
   Name name{chain, place, file.substr(static_cast<std::size_t>(end))};
   if (file != fmt::format("{:06}-{:04}.snap{}", chain, place, name.rest)) return {};
   return name;

@@ -203,5 +203,23 @@ TEST_F(SnapshotDiskTest, TheOnlyChainThatIsWholeStays) {
   ExpectRestores();
 }
 
+/// Names of which no folder's own comes to the numbers.
+TEST_F(SnapshotDiskTest, StrayNamesAreNoSnapshots) {
+  Session(2);
+  const std::string strays[] = {"000001-4000000000.snap", "000001-10000.snap",
+                                "18446744073709551615-0000.snap", "18446744073709551616-0000.snap"};
+  for (const std::string& name : strays) WriteFile(File(name), "x");
+  {
+    const SnapshotFolder folder(folder_);
+    ASSERT_EQ(folder.chains().size(), 1u);
+    ASSERT_EQ(folder.chains()[0].files, 1u);
+  }
+  ExpectRestores();
+  Session(2);
+  EXPECT_TRUE(Files().contains("000002-0000.snap"));
+  for (const std::string& name : strays) EXPECT_TRUE(Files().contains(name));
+  ExpectRestores();
+}
+
 }  // namespace
 }  // namespace gpm::test
