@@ -237,9 +237,7 @@ void SnapshotChain::CheckPlace(const SnapshotFile& file) const {
     refuse(fmt::format("no increment on {}: its base is another snapshot, of this chain or another",
                        files_.back()->path()));
   }
-  if (header.key_size != whole.key_size || header.value_size != whole.value_size ||
-      !std::equal(std::begin(header.hash_seed), std::end(header.hash_seed),
-                  std::begin(whole.hash_seed))) {
+  if (!AreAlike(header, whole)) {
     refuse("damaged snapshot: its pool's sizes or hashes are not those of its base");
   }
 }
