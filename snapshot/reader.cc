@@ -240,6 +240,12 @@ void SnapshotChain::CheckPlace(const SnapshotFile& file) const {
   if (!AreAlike(header, whole)) {
     refuse("damaged snapshot: its pool's sizes or hashes are not those of its base");
   }
+  std::uint64_t items = header.items;
+  for (const auto& file_before : files_) items += file_before->header().items;
+  if (header.total_items > items) {
+    refuse(fmt::format("damaged snapshot: it says {} items, and no more than {} are there",
+                       header.total_items, items));
+  }
 }
 
 void SnapshotChain::ReadIndex(std::size_t i) {

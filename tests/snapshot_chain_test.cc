@@ -259,6 +259,22 @@ TEST_F(SnapshotTest, AChainOfOtherSizesCantBeCompared) {
   }
 }
 
+/// The sum of what its files have is a bound that is known before there is room for the items.
+TEST_F(SnapshotTest, AnIncrementOfMoreItemsThanThereAreIsDamaged) {
+  ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 100));
+  const std::vector<std::string> chain{NewPath(), NewPath()};
+  store.store().Snapshot(chain[0]);
+  store.Apply(Op::kInsert, Numbers(100, 100));
+  store.store().Snapshot(chain[1], {.base = chain[0]});
+  ExpectRestores(chain, store.model());
+  EditHeader(chain[1], [](SnapshotHeader& header) { header.total_items = 1ull << 60; });
+  std::string message;
+  EXPECT_EQ(ErrorOf([&] { Store::Restore(chain, NewPath(), TestOpenOptions(64 << 20)); }, &message),
+            ErrorCode::kDamaged);
+  EXPECT_EQ(message.rfind(chain[1] + ":", 0), 0u) << message;
+}
+
 TEST_F(SnapshotTest, ChainsOutOfOrderAreRefusedByName) {
   ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
   ModelledStore other(NewPath(), Shape(8, 40), TestOpenOptions());
