@@ -278,7 +278,10 @@ double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>
 }
 
 SnapshotResult StoreImpl::Snapshot(const std::string& path, const SnapshotOptions& options) {
-  const SnapshotResult result = SnapshotUntold(path, options);
+  SnapshotOptions absolute = options;  // another thread may change the directory meanwhile
+  absolute.base = AbsolutePath(options.base);
+  for (std::string& file : absolute.chain) file = AbsolutePath(file);
+  const SnapshotResult result = SnapshotUntold(AbsolutePath(path), absolute);
   log_.Tell();
   return result;
 }

@@ -11,10 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "gpmstore/error.h"
@@ -89,14 +87,6 @@ bool IsWhole(const std::string& path) {
 
 std::string LastLine(const std::string& text) {
   return fmt::format("crc {:08x}\n", Crc32c(text.data(), text.size()));
-}
-
-/// The path of the same file after the process has changed its directory, too.
-std::string AbsolutePath(const std::string& path) {
-  std::error_code error;
-  std::string absolute = std::filesystem::absolute(path, error).string();
-  if (error) ThrowFileError(path, "find", error.value());
-  return absolute;
 }
 
 }  // namespace

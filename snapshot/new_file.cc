@@ -13,8 +13,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "gpmstore/error.h"
@@ -81,6 +83,14 @@ void ThrowFileError(const std::string& path, const char* what, int error) {
                          : error == EEXIST ? ErrorCode::kExists
                                            : ErrorCode::kIo;
   throw Error(code, fmt::format("{}: can't {}: {}", path, what, std::strerror(error)));
+}
+
+std::string AbsolutePath(const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code error;
+  std::string absolute = std::filesystem::absolute(path, error).string();
+  if (error) ThrowFileError(path, "find", error.value());
+  return absolute;
 }
 
 std::string TemporaryName(const std::string& path, const std::string& what) {

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,7 +28,7 @@ struct Disk {
   std::uint64_t bytes = 0;
 };
 std::optional<Disk> disk;
-int link_error = 0;  ///< what each link reports, if not 0
+std::function<int()> on_link;  ///< called by each, returns its error, or 0: it goes on
 
 std::uint64_t BytesIn(const std::string& folder) {
   std::uint64_t bytes = 0;
@@ -53,8 +53,9 @@ ssize_t __wrap_pwrite(int file, const void* data, std::size_t bytes, off_t offse
 }
 int __real_link(const char* from, const char* to);
 int __wrap_link(const char* from, const char* to) {
-  if (link_error == 0) return __real_link(from, to);
-  errno = link_error;
+  const int error = on_link ? on_link() : 0;
+  if (error == 0) return __real_link(from, to);
+  errno = error;
   return -1;
 }
 }
@@ -73,7 +74,7 @@ class SnapshotDiskTest : public PoolTest {
   }
   void TearDown() override {
     disk.reset();
-    link_error = 0;
+    on_link = {};
     PoolTest::TearDown();
   }
 
@@ -219,6 +220,43 @@ TEST_F(SnapshotDiskTest, StrayNamesAreNoSnapshots) {
   EXPECT_TRUE(Files().contains("000002-0000.snap"));
   for (const std::string& name : strays) EXPECT_TRUE(Files().contains(name));
   ExpectRestores();
+}
+
+/// Another thread changes the directory before a file gets its name.
+TEST_F(SnapshotDiskTest, PathsAreThoseOfTheCall) {
+  const fs::path before = fs::current_path();
+  const fs::path here = fs::path(pool_).parent_path();
+  const std::string elsewhere = NewPath();
+  fs::create_directory(elsewhere);
+  ModelledStore store(NewPath(), Shape(8, 100), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 500));
+  on_link = [&] {
+    fs::current_path(elsewhere);
+    return 0;
+  };
+  const auto takes = [&](auto&& action) {
+    fs::current_path(here);
+    EXPECT_EQ(ErrorOf(action), std::nullopt);
+    fs::current_path(before);
+    EXPECT_TRUE(fs::is_empty(elsewhere));
+  };
+  takes([&] { store.store().Snapshot("whole"); });
+  store.Apply(Op::kInsert, Numbers(500, 500));
+  takes([&] { store.store().Snapshot("more", {.base = "whole"}); });
+  takes([&] { store.store().Snapshot("again", {.chain = {"whole", "more"}}); });
+  takes([&] {
+    Store pool = Store::Restore(std::vector<std::string>{"whole", "more"}, "restored.pool",
+                                TestOpenOptions());
+    ExpectContents(pool, store.model());
+    pool.Close();
+  });
+  ExpectSound(here / "restored.pool", 1000);
+  Session(1);
+  takes([&] {
+    Store pool = Store::OpenOrCreate("reopened.pool", Shape(8, 100), Scheduled(1, true));
+    ExpectContents(pool, model_);
+  });
+  ExpectSound(here / "reopened.pool", 1000);
 }
 
 }  // namespace
