@@ -142,6 +142,7 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   OpenOptions loading = open;
   loading.capacity = {};  // a snapshot may have more items
   const bool is_file = path != Mapping::kPinnedPath;
+  if (is_file) RemoveAbandoned(path, "restoring");
   const std::string temporary = is_file ? TemporaryName(path, "restoring") : path;
   try {
     Store store = Store::Create(temporary, create, loading);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -96,6 +98,24 @@ std::string AbsolutePath(const std::string& path) {
 std::string TemporaryName(const std::string& path, const std::string& what) {
   std::random_device random;
   return fmt::format("{}.{}-{:08x}{:08x}", path, what, random(), random());
+}
+
+void RemoveAbandoned(const std::string& path, const std::string& what) noexcept {
+  constexpr std::size_t kDigits = 16;
+  try {
+    const std::string folder = FolderOf(path);
+    const std::string start = fmt::format("{}.{}-", path.substr(path.rfind('/') + 1), what);
+    for (const std::string& name : NamesIn(folder)) {
+      if (!name.starts_with(start) || name.size() != start.size() + kDigits) continue;
+      if (name.find_first_not_of("0123456789abcdef", start.size()) != name.npos) continue;
+      const std::string file = folder + "/" + name;
+      const Descriptor fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+      if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) != 0) continue;
+      struct stat status {};
+      if (fstat(*fd, &status) == 0 && status.st_size > 0) RemoveFile(file);
+    }
+  } catch (const std::exception&) {  // they take room, and nothing else
+  }
 }
 
 void RequireNoFile(const std::string& path) {

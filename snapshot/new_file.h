@@ -18,6 +18,10 @@ std::string AbsolutePath(const std::string& path);
 /// A name beside `path` that nobody else uses: `path`.`what`-*.
 std::string TemporaryName(const std::string& path, const std::string& what);
 
+/// Removes files with such names whose makers died: those had them locked while they wrote them.
+/// An empty one stays, as its maker may be about to lock it. Errors are lost.
+void RemoveAbandoned(const std::string& path, const std::string& what) noexcept;
+
 /// @throws Error(kExists) where there is a file of this name
 void RequireNoFile(const std::string& path);
 

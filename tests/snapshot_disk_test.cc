@@ -2,7 +2,10 @@
 // and where files may not be large, or have a second name.
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +19,7 @@
 #include "snapshot/folder.h"
 #include "tests/file_size_limit.h"
 #include "tests/files.h"
+#include "tests/fork.h"
 #include "tests/test_util.h"
 
 namespace fs = std::filesystem;
@@ -257,6 +261,47 @@ TEST_F(SnapshotDiskTest, PathsAreThoseOfTheCall) {
     ExpectContents(pool, model_);
   });
   ExpectSound(here / "reopened.pool", 1000);
+}
+
+/// What a process leaves that is killed while it restores goes when the pool is restored next.
+TEST_F(SnapshotDiskTest, ARestoreThatWasKilledLeavesNothingForGood) {
+  if (TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "a GPU does not survive a fork";
+  Session(1);
+  fs::remove(pool_);
+  const pid_t child = Fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    on_link = [] { return raise(SIGKILL); };
+    try {
+      Store::Open(pool_, Scheduled(1, true));
+    } catch (...) {
+    }
+    _exit(1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status)) << status;
+  const auto count = [&] {
+    int files = 0;
+    for (const auto& entry : fs::directory_iterator(fs::path(pool_).parent_path())) {
+      files += entry.path().string().starts_with(pool_ + ".restoring-");
+    }
+    return files;
+  };
+  EXPECT_EQ(count(), 1);
+  // Of another process that is at it: locked, or just made, and not locked yet.
+  const std::string locked = pool_ + ".restoring-0123456789abcdef";
+  const std::string made = pool_ + ".restoring-0123456789abcde0";
+  const std::string of_somebody = pool_ + ".restoring-notes";
+  WriteFile(locked, "x");
+  WriteFile(made, "");
+  WriteFile(of_somebody, "x");
+  const int fd = open(locked.c_str(), O_RDONLY);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  ExpectRestores();
+  for (const std::string& file : {locked, made, of_somebody}) EXPECT_TRUE(fs::exists(file));
+  EXPECT_EQ(count(), 3);
+  close(fd);
 }
 
 }  // namespace

@@ -120,7 +120,8 @@ class Store {
 
   /// Creates a pool with what a chain of snapshots holds (docs/SNAPSHOTS.md), and opens it. All of
   /// the files are checked. The pool has an identity of its own, and gets its name when it is
-  /// complete: an error leaves nothing, a crash a file `path`.restoring-*.
+  /// complete: an error leaves nothing, a crash a file `path`.restoring-*, which goes when a pool
+  /// of this name is restored next.
   /// @param files a whole snapshot, then its increments, in the order in which they were taken
   /// @param path a file that does not exist, or "pinned:"; relative to the directory at the call
   /// @throws Error kNotFound, kDamaged (a file that is cut, damaged, of another chain, or not in
