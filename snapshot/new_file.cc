@@ -130,8 +130,9 @@ void GiveName(const std::string& temporary, const std::string& path) {
     unlink(temporary.c_str());  // else it has two names
   } else {
     const int error = errno;
-    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK)
+    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK && error != ENOSYS) {
       ThrowFileError(path, "name it", error);
+    }
     // A file system without links.
     RequireNoFile(path);
     if (std::rename(temporary.c_str(), path.c_str()) != 0) ThrowFileError(path, "name it", errno);

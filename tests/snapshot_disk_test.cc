@@ -226,6 +226,18 @@ TEST_F(SnapshotDiskTest, StrayNamesAreNoSnapshots) {
   ExpectRestores();
 }
 
+/// As file systems in user space may say it.
+TEST_F(SnapshotDiskTest, WhereNoFileHasASecondNameItIsRenamed) {
+  for (const int error : {EPERM, EOPNOTSUPP, EMLINK, ENOSYS}) {
+    on_link = [&] { return error; };
+    Session(1);
+    ExpectRestores();
+  }
+  on_link = [] { return EIO; };
+  Store store = Store::Open(pool_, TestOpenOptions());
+  EXPECT_EQ(ErrorOf([&] { store.Snapshot(NewPath()); }), ErrorCode::kIo);
+}
+
 /// Another thread changes the directory before a file gets its name.
 TEST_F(SnapshotDiskTest, PathsAreThoseOfTheCall) {
   const fs::path before = fs::current_path();
