@@ -331,9 +331,9 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
     header.items = copy->items;
     header.ranges = header.is_increment() ? ranges.size() : 0;
     writer.Write(header, CopiedItems(*copy, ranges, pool_->base(), header), threads);
+    if (!options.track_changes) keep_base();  // before Close may go on, which waits for the values
     copying.reset();
     ReleaseCells();
-    if (!options.track_changes) keep_base();
     result.bytes = writer.Finish();
   } catch (...) {
     try {
