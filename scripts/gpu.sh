@@ -35,7 +35,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
 gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_compose_test cuda_copier_test
   cuda_grouping_test cuda_search_test search_test export_test capacity_test store_test
   row_operations_test space_test draining_test
-  composed_growth_test snapshot_test snapshot_schedule_test recovery_test model_test
+  composed_growth_test snapshot_test snapshot_schedule_test snapshot_disk_test recovery_test model_test
   cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test
   cuda_splitter_test cuda_shard_test shard_test memory_nodes_test peers_test cli_test)
 
