@@ -146,6 +146,7 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   OpenOptions loading = open;
   loading.capacity = {};  // a snapshot may have more items
   const bool is_file = path != Mapping::kPinnedPath;
+  if (is_file) RemoveAbandoned(path, "restoring");
   const std::string temporary = is_file ? TemporaryName(path, "restoring") : path;
   try {
     Store store = Store::Create(temporary, create, loading);
@@ -162,6 +163,14 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   }
 }
 
+/// Where a pool is to be restored, also after the process has changed its directory.
+std::string NewPoolPath(const std::string& path) {
+  if (path == Mapping::kPinnedPath) return path;
+  std::string absolute = AbsolutePath(path);
+  RequireNoFile(absolute);
+  return absolute;
+}
+
 OpenOptions WithoutSchedule(const OpenOptions& open) {
   OpenOptions options = open;
   options.snapshot = {};
@@ -173,11 +182,11 @@ OpenOptions WithoutSchedule(const OpenOptions& open) {
 Store Store::Restore(std::span<const std::string> files, const std::string& path,
                      const OpenOptions& open) {
   ValidateSchedule(open.snapshot);
-  if (path != Mapping::kPinnedPath) RequireNoFile(path);
+  const std::string pool = NewPoolPath(path);
   const SnapshotChain chain(files);
   std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
   ChainItems items(chain, ThreadsForChain());
-  Store store = RestoreChain(chain, items, path, WithoutSchedule(open), [](auto&) {});
+  Store store = RestoreChain(chain, items, pool, WithoutSchedule(open), [](auto&) {});
   if (folder != nullptr) store.impl_->KeepSnapshotsOfNew(std::move(folder), open.snapshot, true);
   return store;
 }
@@ -195,13 +204,15 @@ Store Store::RestoreNewest(const std::string& folder, const std::string& path,
 /// Tries the newest chain first, and of each as much as is whole.
 Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::string& path,
                          const OpenOptions& open) {
-  if (path != Mapping::kPinnedPath) RequireNoFile(path);
+  const std::string pool = NewPoolPath(path);
   const bool keeps = !open.snapshot.path.empty();
   Log log(open.log);
   const auto warn = [&](const std::string& text) {
     log.Add(LogLevel::kWarning, [&] { return text; });
   };
-  if (!keeps) {  // else who keeps them tells
+  if (keeps) {
+    folder->RemovePartialFiles();  // which may fill the disk
+  } else {                         // else who keeps them tells
     for (const std::string& warning : folder->warnings()) warn(warning);
   }
   const std::vector<SnapshotFolder::Chain> chains = folder->chains();
@@ -220,7 +231,7 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
           ChainItems items(chain, ThreadsForChain());
           try {
             store =
-                RestoreChain(chain, items, path, WithoutSchedule(open), [&](const SnapshotId& id) {
+                RestoreChain(chain, items, pool, WithoutSchedule(open), [&](const SnapshotId& id) {
                   if (whole < of->files) damaged.emplace_back(*of, whole);
                   if (!keeps) return;
                   folder->Admit(id);

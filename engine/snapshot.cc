@@ -278,7 +278,10 @@ double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>
 }
 
 SnapshotResult StoreImpl::Snapshot(const std::string& path, const SnapshotOptions& options) {
-  const SnapshotResult result = SnapshotUntold(path, options);
+  SnapshotOptions absolute = options;  // another thread may change the directory meanwhile
+  absolute.base = AbsolutePath(options.base);
+  for (std::string& file : absolute.chain) file = AbsolutePath(file);
+  const SnapshotResult result = SnapshotUntold(AbsolutePath(path), absolute);
   log_.Tell();
   return result;
 }
@@ -328,9 +331,9 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
     header.items = copy->items;
     header.ranges = header.is_increment() ? ranges.size() : 0;
     writer.Write(header, CopiedItems(*copy, ranges, pool_->base(), header), threads);
+    if (!options.track_changes) keep_base();  // before Close may go on, which waits for the values
     copying.reset();
     ReleaseCells();
-    if (!options.track_changes) keep_base();
     result.bytes = writer.Finish();
   } catch (...) {
     try {

@@ -114,6 +114,11 @@ void StoreImpl::TrackSince(const std::vector<std::string>& files) {
                             "of one that this was restored from; take a whole snapshot",
                             files.back()));
   }
+  if (!AreAlike(newest, header)) {
+    throw Error(ErrorCode::kDamaged,
+                fmt::format("{}: damaged snapshot: its sizes or hashes are not those of its pool",
+                            files.back()));
+  }
   CopyShape shape{.room = RoomForCopy(header.total_items),
                   .key_words = KeyWords(key_size_),
                   .changes_only = false,

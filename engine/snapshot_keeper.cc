@@ -45,9 +45,7 @@ SnapshotKeeper::SnapshotKeeper(std::unique_ptr<SnapshotFolder> folder,
       take_(std::move(take)),
       log_(log),
       device_(device),
-      changed_(changed) {
-  folder_->RemovePartialFiles();
-}
+      changed_(changed) {}
 
 SnapshotKeeper::~SnapshotKeeper() {
   {
@@ -100,6 +98,10 @@ void SnapshotKeeper::Keep() noexcept {
 }
 
 void SnapshotKeeper::TakeNext() {
+  try {
+    folder_->Trim(schedule_.chains);  // for the room
+  } catch (const std::exception&) {   // Add tries that again, and says so
+  }
   bool begins =
       newest_.empty() || increments_ >= kMostIncrements || increment_bytes_ >= whole_bytes_;
   std::string file;
@@ -182,6 +184,7 @@ void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
                     ": has the snapshots of another pool; name a folder of its own, "
                     "or restore from this one where the pool is gone");
   }
+  folder->RemovePartialFiles();  // which may take the room that the manifest wants
   folder->Admit(id);
   for (const std::string& warning : folder->warnings()) {
     log_.Add(LogLevel::kWarning, [&] { return warning; });

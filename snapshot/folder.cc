@@ -11,15 +11,14 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "gpmstore/error.h"
 #include "pm/crc32c.h"
 #include "pm/random_id.h"
+#include "snapshot/block_buffer.h"
 #include "snapshot/new_file.h"
 #include "snapshot/reader.h"
 
@@ -28,6 +27,9 @@ namespace {
 
 constexpr const char* kManifest = "/MANIFEST";
 constexpr const char* kNewManifest = "/MANIFEST.new";
+/// Beyond these a number in a file's name is nobody's who keeps snapshots.
+constexpr std::uint64_t kLastChain = 1'000'000'000;
+constexpr std::uint64_t kLastPlace = 9999;
 constexpr std::string_view kFirstLine = "GPMStore snapshots, version 1\n";
 
 bool ParseHex(const std::string& text, SnapshotId* id) {
@@ -54,6 +56,7 @@ std::optional<Name> ParseName(const std::string& file) {
   if (std::sscanf(file.c_str(), "%llu-%llu.snap%n", &chain, &place, &end) != 2 || end == 0) {
     return {};
   }
+  if (chain > kLastChain || place > kLastPlace) return {};
   Name name{chain, place, file.substr(static_cast<std::size_t>(end))};
   if (file != fmt::format("{:06}-{:04}.snap{}", chain, place, name.rest)) return {};
   return name;
@@ -69,16 +72,21 @@ bool ReadPool(const std::string& file, SnapshotId* pool) {
   }
 }
 
-std::string LastLine(const std::string& text) {
-  return fmt::format("crc {:08x}\n", Crc32c(text.data(), text.size()));
+/// Whether there is a whole snapshot under this name, all bytes of which are right.
+bool IsWhole(const std::string& path) {
+  try {
+    SnapshotFile file(path);
+    file.ReadFooter();
+    BlockBuffer block(file.layout().block_bytes());
+    for (std::uint64_t i = 0; i < file.layout().blocks(); ++i) file.Read(i, block.data());
+    return !file.header().is_increment();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
-/// The path of the same file after the process has changed its directory, too.
-std::string AbsolutePath(const std::string& path) {
-  std::error_code error;
-  std::string absolute = std::filesystem::absolute(path, error).string();
-  if (error) ThrowFileError(path, "find", error.value());
-  return absolute;
+std::string LastLine(const std::string& text) {
+  return fmt::format("crc {:08x}\n", Crc32c(text.data(), text.size()));
 }
 
 }  // namespace
@@ -226,12 +234,28 @@ void SnapshotFolder::Add(bool begins_chain, std::uint64_t keep) {
   } else {
     ++chains_.back().files;
   }
-  WriteManifest(chains_.size() - std::min<std::size_t>(chains_.size(), keep));
+  KeepNewest(keep);
+}
+
+void SnapshotFolder::Trim(std::uint64_t keep) {
+  if (chains_.size() > keep && IsWhole(FileOf(chains_.back().number, 0))) KeepNewest(keep);
+}
+
+void SnapshotFolder::KeepNewest(std::uint64_t keep) {
+  const bool too_many = chains_.size() > keep;
+  bool is_written = false;
+  try {
+    WriteManifest(too_many ? chains_.size() - keep : 0);
+    is_written = true;
+  } catch (const Error& error) {  // those that are too old may have the room that it wants
+    if (!too_many || error.code() != ErrorCode::kNoSpace) throw;
+  }
   while (chains_.size() > keep) {
     Chain& oldest = chains_.front();
     for (; oldest.files > 0; --oldest.files) RemoveFile(FileOf(oldest.number, oldest.files - 1));
     chains_.erase(chains_.begin());
   }
+  if (!is_written) WriteManifest(0);
 }
 
 void SnapshotFolder::SetSaved(const Saved& saved) {

@@ -22,7 +22,8 @@ namespace gpm {
 ///  1. The manifest is replaced as a whole: written under another name, synced, renamed. After a
 ///     crash it is the one before or the one after.
 ///  2. Chains go from their ends, after a manifest without them is durable. So what is left of one
-///     is the beginning of a chain.
+///     is the beginning of a chain. Where there is no room for that manifest they go first: what it
+///     names and misses is older than a chain that is whole, which is restored.
 ///
 /// Thread safety: none.
 class SnapshotFolder {
@@ -65,6 +66,9 @@ class SnapshotFolder {
   /// That file is complete. All but the newest `keep` chains go.
   /// @throws Error kIo, kNoSpace; then the file counts all the same
   void Add(bool begins_chain, std::uint64_t keep);
+  /// All but the newest `keep` chains go, if the newest begins with a snapshot that is whole: those
+  /// that Add, in a session before, could not remove any more. @throws Error kIo, kNoSpace
+  void Trim(std::uint64_t keep);
   /// @throws Error kIo, kNoSpace
   void SetSaved(const Saved& saved);
   /// Files of a chain from this place on are not whole: they get names with .damaged, and count no
@@ -78,6 +82,8 @@ class SnapshotFolder {
   void ReadManifest();
   void ReadNames();
   void WriteManifest(std::size_t first_chain);
+  /// REQUIRES: the newest chain is whole, or all are kept
+  void KeepNewest(std::uint64_t keep);
 
   const std::string path_;          ///< absolute
   const pid_t process_ = getpid();  ///< whose lock it is

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
 #include "pm/format.h"
@@ -44,6 +45,12 @@ struct SnapshotHeader {
 };
 static_assert(std::is_trivially_copyable_v<SnapshotHeader>);
 static_assert(sizeof(SnapshotHeader) == 296);
+
+/// Whether keys and values of two snapshots are as long, and their keys hash alike.
+inline bool AreAlike(const SnapshotHeader& a, const SnapshotHeader& b) {
+  return a.key_size == b.key_size && a.value_size == b.value_size &&
+         std::equal(std::begin(a.hash_seed), std::end(a.hash_seed), std::begin(b.hash_seed));
+}
 
 enum class BlockKind : std::uint32_t {
   kRanges = 1,  ///< numbers of 4 bytes

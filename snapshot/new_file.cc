@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,8 +14,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <filesystem>
 #include <memory>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "gpmstore/error.h"
@@ -35,6 +39,13 @@ bool Populate(std::byte* data, std::uint64_t bytes) {
     error = madvise(data, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
   } while (error == EINTR || error == EAGAIN);
   return error == 0;
+}
+
+/// Whether the process may write a file of so many bytes. (Going beyond that raises SIGXFSZ, which
+/// ends one that does not expect it.)
+bool MayHave(std::uint64_t bytes) {
+  struct rlimit limit {};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
 }
 
 /// A descriptor that is closed at the end.
@@ -76,9 +87,35 @@ void ThrowFileError(const std::string& path, const char* what, int error) {
   throw Error(code, fmt::format("{}: can't {}: {}", path, what, std::strerror(error)));
 }
 
+std::string AbsolutePath(const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code error;
+  std::string absolute = std::filesystem::absolute(path, error).string();
+  if (error) ThrowFileError(path, "find", error.value());
+  return absolute;
+}
+
 std::string TemporaryName(const std::string& path, const std::string& what) {
   std::random_device random;
   return fmt::format("{}.{}-{:08x}{:08x}", path, what, random(), random());
+}
+
+void RemoveAbandoned(const std::string& path, const std::string& what) noexcept {
+  constexpr std::size_t kDigits = 16;
+  try {
+    const std::string folder = FolderOf(path);
+    const std::string start = fmt::format("{}.{}-", path.substr(path.rfind('/') + 1), what);
+    for (const std::string& name : NamesIn(folder)) {
+      if (!name.starts_with(start) || name.size() != start.size() + kDigits) continue;
+      if (name.find_first_not_of("0123456789abcdef", start.size()) != name.npos) continue;
+      const std::string file = folder + "/" + name;
+      const Descriptor fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+      if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) != 0) continue;
+      struct stat status {};
+      if (fstat(*fd, &status) == 0 && status.st_size > 0) RemoveFile(file);
+    }
+  } catch (const std::exception&) {  // they take room, and nothing else
+  }
 }
 
 void RequireNoFile(const std::string& path) {
@@ -94,8 +131,9 @@ void GiveName(const std::string& temporary, const std::string& path) {
     unlink(temporary.c_str());  // else it has two names
   } else {
     const int error = errno;
-    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK)
+    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK && error != ENOSYS) {
       ThrowFileError(path, "name it", error);
+    }
     // A file system without links.
     RequireNoFile(path);
     if (std::rename(temporary.c_str(), path.c_str()) != 0) ThrowFileError(path, "name it", errno);
@@ -147,6 +185,7 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 
 void ReplaceFile(const std::string& path, const std::string& temporary,
                  const std::string& contents) {
+  if (!MayHave(contents.size())) ThrowFileError(temporary, "write", EFBIG);
   {
     const Descriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
     for (std::size_t done = 0; done < contents.size();) {
@@ -188,11 +227,8 @@ NewFile::~NewFile() {
 // once (docs/PERFORMANCE.md, "Snapshots").
 void NewFile::Expect(std::uint64_t bytes, unsigned threads) noexcept {
   struct statfs system {};
-  struct rlimit limit {};
-  if (threads < kMappingThreads || bytes < kMappedFrom) return;
+  if (threads < kMappingThreads || bytes < kMappedFrom || !MayHave(bytes)) return;
   if (fstatfs(fd_, &system) != 0 || system.f_type != TMPFS_MAGIC) return;
-  // (Going beyond that raises SIGXFSZ.)
-  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes > limit.rlim_cur) return;
   if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return;
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (mapped == MAP_FAILED) return;
@@ -206,6 +242,7 @@ void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t of
     std::memcpy(mapped_ + offset, data, bytes);
     return;
   }
+  if (!MayHave(offset + bytes)) ThrowFileError(path_, "write", EFBIG);
   bool direct = true;
   while (bytes > 0) {
     const ssize_t written = pwrite(fd_, data, bytes, static_cast<off_t>(offset));

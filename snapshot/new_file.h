@@ -11,8 +11,16 @@ namespace gpm {
 /// @throws Error kNoSpace, kExists or kIo: "PATH: can't WHAT: ..." @param error an errno
 [[noreturn]] void ThrowFileError(const std::string& path, const char* what, int error);
 
+/// The path of the same file after the process has changed its directory, too. Of an empty one that
+/// is as empty. @throws Error(kIo)
+std::string AbsolutePath(const std::string& path);
+
 /// A name beside `path` that nobody else uses: `path`.`what`-*.
 std::string TemporaryName(const std::string& path, const std::string& what);
+
+/// Removes files with such names whose makers died: those had them locked while they wrote them.
+/// An empty one stays, as its maker may be about to lock it. Errors are lost.
+void RemoveAbandoned(const std::string& path, const std::string& what) noexcept;
 
 /// @throws Error kExists, where there is a file of this name; kIo, where nobody can tell
 void RequireNoFile(const std::string& path);

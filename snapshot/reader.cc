@@ -237,10 +237,14 @@ void SnapshotChain::CheckPlace(const SnapshotFile& file) const {
     refuse(fmt::format("no increment on {}: its base is another snapshot, of this chain or another",
                        files_.back()->path()));
   }
-  if (header.key_size != whole.key_size || header.value_size != whole.value_size ||
-      !std::equal(std::begin(header.hash_seed), std::end(header.hash_seed),
-                  std::begin(whole.hash_seed))) {
+  if (!AreAlike(header, whole)) {
     refuse("damaged snapshot: its pool's sizes or hashes are not those of its base");
+  }
+  std::uint64_t items = header.items;
+  for (const auto& file_before : files_) items += file_before->header().items;
+  if (header.total_items > items) {
+    refuse(fmt::format("damaged snapshot: it says {} items, and no more than {} are there",
+                       header.total_items, items));
   }
 }
 

@@ -222,6 +222,59 @@ TEST_F(SnapshotTest, ChainsThatCantBeComparedAreRefused) {
   ExpectRestores({whole, increment, file}, store.model());
 }
 
+/// Changes the header of a file, with a checksum that is right.
+template <class Change>
+void EditHeader(const std::string& path, const Change& change) {
+  std::string contents = ReadFile(path);
+  SnapshotHeader header;
+  std::memcpy(&header, contents.data(), sizeof header);
+  change(header);
+  header.crc = 0;
+  std::memcpy(contents.data(), &header, sizeof header);
+  header.crc = Crc32c(contents.data(), kPageBytes);
+  std::memcpy(contents.data(), &header, sizeof header);
+  WriteFile(path, contents);
+}
+
+/// A file that says it is of this pool, and is of one with other sizes or hashes.
+TEST_F(SnapshotTest, AChainOfOtherSizesCantBeCompared) {
+  const std::string first = NewPath();
+  ModelledStore store(NewPath(), Shape(12, 24), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 20000));
+  store.store().Snapshot(first);
+  SnapshotId pool{};
+  EditHeader(first, [&](SnapshotHeader& header) { pool = header.pool; });
+  for (const auto& [key_size, value_size] : {std::pair{12u, 24u}, {250u, 24u}, {12u, 64u}}) {
+    const std::string other = NewPath();
+    const std::string file = NewPath();
+    ModelledStore another(NewPath(), Shape(key_size, value_size), TestOpenOptions());
+    another.Apply(Op::kInsert, Numbers(0, 20000));
+    another.store().Snapshot(other);
+    EditHeader(other, [&](SnapshotHeader& header) { header.pool = pool; });
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(file, {.chain = {other}}); }, &message),
+              ErrorCode::kDamaged);
+    EXPECT_EQ(message.rfind(other + ":", 0), 0u) << message;
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+}
+
+/// The sum of what its files have is a bound that is known before there is room for the items.
+TEST_F(SnapshotTest, AnIncrementOfMoreItemsThanThereAreIsDamaged) {
+  ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 100));
+  const std::vector<std::string> chain{NewPath(), NewPath()};
+  store.store().Snapshot(chain[0]);
+  store.Apply(Op::kInsert, Numbers(100, 100));
+  store.store().Snapshot(chain[1], {.base = chain[0]});
+  ExpectRestores(chain, store.model());
+  EditHeader(chain[1], [](SnapshotHeader& header) { header.total_items = 1ull << 60; });
+  std::string message;
+  EXPECT_EQ(ErrorOf([&] { Store::Restore(chain, NewPath(), TestOpenOptions(64 << 20)); }, &message),
+            ErrorCode::kDamaged);
+  EXPECT_EQ(message.rfind(chain[1] + ":", 0), 0u) << message;
+}
+
 TEST_F(SnapshotTest, ChainsOutOfOrderAreRefusedByName) {
   ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
   ModelledStore other(NewPath(), Shape(8, 40), TestOpenOptions());

@@ -177,9 +177,9 @@ struct OpenOptions {
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the
   /// pool to grow (once, until it has again). By the threads that call the store and the one that
-  /// takes snapshots, on which the store can't be closed; perhaps by several at once; never while
-  /// the store holds a lock or excludes batches, so that it may call the store: a resize is told of
-  /// when it is over. What it throws is lost.
+  /// takes snapshots, on which the store can't be closed, and must not be destroyed; perhaps by
+  /// several at once; never while the store holds a lock or excludes batches, so that it may call
+  /// the store: a resize is told of when it is over. What it throws is lost.
   LogFunction log{};
 };
 

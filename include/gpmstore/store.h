@@ -120,9 +120,10 @@ class Store {
 
   /// Creates a pool with what a chain of snapshots holds (docs/SNAPSHOTS.md), and opens it. All of
   /// the files are checked. The pool has an identity of its own, and gets its name when it is
-  /// complete: an error leaves nothing, a crash a file `path`.restoring-*.
+  /// complete: an error leaves nothing, a crash a file `path`.restoring-*, which goes when a pool
+  /// of this name is restored next.
   /// @param files a whole snapshot, then its increments, in the order in which they were taken
-  /// @param path a file that does not exist, or "pinned:"
+  /// @param path a file that does not exist, or "pinned:"; relative to the directory at the call
   /// @throws Error kNotFound, kDamaged (a file that is cut, damaged, of another chain, or not in
   ///         its place: it is named), and as Create
   static Store Restore(std::span<const std::string> files, const std::string& path,
@@ -245,7 +246,7 @@ class Store {
   ///
   /// The file has its name when it is complete and synced: an error leaves nothing, a crash a file
   /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
-  /// GPU failed, none).
+  /// GPU failed, none). A relative path is that of the directory at the call.
   /// @param path a file that does not exist
   /// @throws Error kExists; kInvalidArgument (`base` is not the last snapshot with `track_changes`
   ///         of this store since it was opened: take a whole one, or name the `chain`; `chain` is
