@@ -92,7 +92,9 @@ class DrainRunner {
       scheduler_.Run(std::move(bodies));
       machine_.LeaveOut(Step::kOther);
       Check(Image(pool_.begin(), pool_.end()), machine_.trace().events().size());
-      Crash(before, random, report);
+      report->states +=
+          ForSomeStates(machine_.trace(), before, random,
+                        [&](const Image& image, std::uint64_t event) { Check(image, event); });
     } catch (const std::exception& error) {
       report->violation = fmt::format("seed {}: {}", seed, error.what());
       report->violation_seed = seed;
@@ -238,22 +240,6 @@ class DrainRunner {
     }
   }
 
-  /// Of each crash point: nothing that is open, all of it, and some of it.
-  void Crash(const Image& before, std::mt19937_64& random, DrainReport* report) const {
-    CrashPoints points(machine_.trace(), before);
-    while (points.Next()) {
-      for (int kind = 0; kind < 4; ++kind) {
-        Image image = points.durable();
-        for (const OpenWord& word : points.open_words()) {
-          const bool persists = kind == 1 || (kind > 1 && random() % 2 == 0);
-          if (persists) image[word.offset / 8] = word.choices[random() % word.choices.size()];
-        }
-        ++report->states;
-        Check(image, points.event());
-      }
-    }
-  }
-
   Scheduler scheduler_;
   Memory machine_{&scheduler_};
   const Media media_{Persist(&machine_)};
@@ -276,7 +262,7 @@ class DrainRunner {
 
 }  // namespace
 
-DrainReport ExploreDraining(const DrainOptions& options) {
+DrainReport ExploreDraining(const SeedOptions& options) {
   return options.grid ? ExploreSeeds<DrainRunner<GridMachine, GridMedia>, DrainReport>(options)
                       : ExploreSeeds<DrainRunner<Machine, TracedMedia>, DrainReport>(options);
 }

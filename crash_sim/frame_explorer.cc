@@ -273,7 +273,7 @@ class FrameRunner {
 
 }  // namespace
 
-FrameReport ExploreFrames(const FrameOptions& options) {
+FrameReport ExploreFrames(const SeedOptions& options) {
   return options.grid ? ExploreSeeds<FrameRunner<GridMachine, GridMedia>, FrameReport>(options)
                       : ExploreSeeds<FrameRunner<Machine, TracedMedia>, FrameReport>(options);
 }

@@ -2,25 +2,14 @@
 #define GPM_CRASH_SIM_FRAME_EXPLORER_H_
 
 #include <cstdint>
-#include <string>
 
-#include "pm/steps.h"
+#include "crash_sim/explore_seeds.h"
 
 namespace gpm::crash {
 
-struct FrameOptions {
-  std::uint64_t seed = 1;         ///< of the first schedule; the next ones follow
-  std::uint64_t count = 1;        ///< schedules, unless one has a violation
-  bool grid = false;              ///< of a GPU's memory (GridMachine)
-  Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
-};
-
-struct FrameReport {
-  std::uint64_t schedules = 0;
+struct FrameReport : SeedReport {
   std::uint64_t steps = 0;
   std::uint64_t hits = 0;  ///< values that readers found in the frame
-  std::string violation;   ///< seed, and what is wrong; empty: there is none
-  std::uint64_t violation_seed = 0;
 };
 
 /// Runs the cache's protocols (table/value_cache.h) without a store around them: one frame,
@@ -32,7 +21,7 @@ struct FrameReport {
 /// Checked is that what a reader finds in the frame is the value that the reference names. Cells
 /// are used again as soon as nobody who ran when they were retired does so any more, the loader not
 /// counted (which is Reclaim's part in a store).
-FrameReport ExploreFrames(const FrameOptions& options);
+FrameReport ExploreFrames(const SeedOptions& options);
 
 }  // namespace gpm::crash
 

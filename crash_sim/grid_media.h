@@ -116,13 +116,7 @@ class GridMedia {
   }
   BucketMatch MatchBucket(const std::uint64_t* pairs, std::uint32_t slots,
                           std::uint64_t word) const {
-    BucketMatch bits{0, 0};
-    for (std::uint32_t s = 0; s < slots; ++s) {
-      const std::uint64_t state = Load(pairs + 2 * s);
-      bits.match |= static_cast<std::uint32_t>(state == word) << s;
-      bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
-    }
-    return bits;
+    return MatchBucketBy(*this, pairs, slots, word);
   }
 
  private:

@@ -70,7 +70,9 @@ class SlotRunner {
       scheduler_.Run(std::move(bodies));
       machine_.LeaveOut(Step::kOther);
       Check(report);
-      Crash(before, random, report);
+      report->states +=
+          ForSomeStates(machine_.trace(), before, random,
+                        [&](const Image& image, std::uint64_t event) { CheckImage(image, event); });
     } catch (const std::exception& error) {
       report->violation = fmt::format("seed {}: {}", seed, error.what());
       report->violation_seed = seed;
@@ -173,22 +175,6 @@ class SlotRunner {
           "key {} was {}; the pool {}, the directory {}", key, said ? "inserted" : "not there",
           stored.present ? fmt::format("says {}", stored.reference) : "has none",
           told.present ? fmt::format("says {}", told.reference) : "has none"));
-    }
-  }
-
-  /// Of each crash point: nothing that is open, all of it, and some of it.
-  void Crash(const Image& before, std::mt19937_64& random, SlotReport* report) const {
-    CrashPoints points(machine_.trace(), before);
-    while (points.Next()) {
-      for (int kind = 0; kind < 4; ++kind) {
-        Image image = points.durable();
-        for (const OpenWord& word : points.open_words()) {
-          const bool persists = kind == 1 || (kind > 1 && random() % 2 == 0);
-          if (persists) image[word.offset / 8] = word.choices[random() % word.choices.size()];
-        }
-        ++report->states;
-        CheckImage(image, points.event());
-      }
     }
   }
 

@@ -2,18 +2,14 @@
 #define GPM_CRASH_SIM_SLOT_EXPLORER_H_
 
 #include <cstdint>
-#include <string>
 
 #include "crash_sim/explore_seeds.h"
 
 namespace gpm::crash {
 
-struct SlotReport {
-  std::uint64_t schedules = 0;
+struct SlotReport : SeedReport {
   std::uint64_t inserted = 0;  ///< items in slots that were freed meanwhile
   std::uint64_t states = 0;    ///< that crashes may have left, and were looked at
-  std::string violation;       ///< seed, and what is wrong; empty: there is none
-  std::uint64_t violation_seed = 0;
 };
 
 /// Runs the protocols of the table on a simulated GPU (GridMachine) without a store around them:

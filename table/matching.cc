@@ -7,15 +7,18 @@
 #endif
 
 namespace gpm {
+namespace {
+
+struct AtomicLoads {
+  std::uint64_t Load(const std::uint64_t* word) const {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  }
+};
+
+}  // namespace
 
 BucketMatch MatchBucketScalar(const std::uint64_t* pairs, std::uint32_t slots, std::uint64_t word) {
-  BucketMatch result{0, 0};
-  for (std::uint32_t s = 0; s < slots; ++s) {
-    const std::uint64_t state = __atomic_load_n(pairs + 2 * s, __ATOMIC_ACQUIRE);
-    result.match |= static_cast<std::uint32_t>(state == word) << s;
-    result.empty |= static_cast<std::uint32_t>(state == kEmptyState) << s;
-  }
-  return result;
+  return MatchBucketBy(AtomicLoads{}, pairs, slots, word);
 }
 
 namespace {

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <span>
 
+#include "pm/annotate.h"
+#include "pm/format.h"
+
 namespace gpm {
 
 /// Which of a bucket's state words equal `word`, and which are kEmptyState; bit s is slot s.
@@ -73,7 +76,19 @@ concept MatchesManyBuckets = requires {
   &Media::MatchBuckets;
 };
 
-/// One word at a time.
+/// One word at a time, each by the media's Load.
+template <class Media>
+GPM_HD BucketMatch MatchBucketBy(const Media& media, const std::uint64_t* pairs,
+                                 std::uint32_t slots, std::uint64_t word) {
+  BucketMatch bits{0, 0};
+  for (std::uint32_t s = 0; s < slots; ++s) {
+    const std::uint64_t state = media.Load(pairs + 2 * s);
+    bits.match |= static_cast<std::uint32_t>(state == word) << s;
+    bits.empty |= static_cast<std::uint32_t>(state == kEmptyState) << s;
+  }
+  return bits;
+}
+/// Likewise, atomically.
 BucketMatch MatchBucketScalar(const std::uint64_t* pairs, std::uint32_t slots, std::uint64_t word);
 
 }  // namespace gpm

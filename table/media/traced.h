@@ -105,13 +105,7 @@ class TracedMedia {
   }
   BucketMatch MatchBucket(const std::uint64_t* pairs, std::uint32_t slots,
                           std::uint64_t word) const {
-    BucketMatch bits{0, 0};
-    for (std::uint32_t s = 0; s < slots; ++s) {
-      const std::uint64_t state = tracer_->Load(pairs + 2 * s);
-      bits.match |= static_cast<std::uint32_t>(state == word) << s;
-      bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
-    }
-    return bits;
+    return MatchBucketBy(*this, pairs, slots, word);
   }
   void MatchBuckets(const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
                     const std::uint64_t* words, std::size_t count, BucketMatch* matches) const {
