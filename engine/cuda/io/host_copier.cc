@@ -19,13 +19,15 @@ namespace {
 /// More are no faster.
 constexpr unsigned kMostThreads = 8;
 
-/// Arrays from this size on are larger than the caches that one finds.
-constexpr std::uint64_t kAroundCachesFrom = std::uint64_t{1} << 25;
+/// Inputs of up to so many bytes go to their buffers around the caches: 2^12 to 2^16 updates of 128
+/// bytes take 8 to 30% less time so. 2^20 take 15% more: the buffers are used again and again then.
+constexpr std::uint64_t kAroundCachesUpTo = std::uint64_t{1} << 24;
 
 /// Of a copy within host memory, that a thread is asked for.
 constexpr std::uint64_t kBytesOfThread = std::uint64_t{1} << 16;
 
-/// memcpy for what is larger than caches: the lines that are written are not read first, nor kept.
+/// memcpy for what a GPU reads next: the lines that are written are not read first, nor kept in a
+/// cache, where it would have to fetch them.
 void CopyAroundCaches(std::byte* to, const std::byte* from, std::uint64_t bytes) {
 #ifdef __SSE2__
   const std::uint64_t head = std::min(bytes, (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64);
@@ -119,12 +121,17 @@ void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t
   }
 }
 
-void HostCopier::CopyHost(std::byte* to, const std::byte* from, std::uint64_t bytes) {
-  const auto copy = [&](std::size_t part) {
+template <class Copy>
+void HostCopier::InParts(std::uint64_t bytes, const Copy& copy) {
+  threads_.Run((bytes + kBytesOfThread - 1) / kBytesOfThread, [&](std::size_t part) {
     const std::uint64_t at = part * kBytesOfThread;
-    std::memcpy(to + at, from + at, std::min(kBytesOfThread, bytes - at));
-  };
-  threads_.Run((bytes + kBytesOfThread - 1) / kBytesOfThread, copy);
+    copy(at, std::min(kBytesOfThread, bytes - at));
+  });
+}
+
+void HostCopier::CopyHost(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  InParts(bytes,
+          [&](std::uint64_t at, std::uint64_t part) { std::memcpy(to + at, from + at, part); });
 }
 
 void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t bytes,
@@ -134,14 +141,20 @@ void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t by
     const RelaxedCapture relaxed;
     Buffer& buffer = *buffers_.front();
     Await(buffer.copied);
-    CopyHost(buffer.bytes, from, bytes);
+    InParts(bytes, [&](std::uint64_t at, std::uint64_t part) {
+      CopyAroundCaches(buffer.bytes + at, from + at, part);
+    });
     CheckCuda(cudaMemcpyAsync(to, buffer.bytes, bytes, cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync to the device");
     CheckCuda(cudaEventRecord(buffer.copied, stream), "cudaEventRecord");
     return;
   }
   const auto begin = [&](const Piece& piece) {
-    std::memcpy(piece.buffer->bytes, from + piece.at, piece.bytes);
+    if (bytes <= kAroundCachesUpTo) {
+      CopyAroundCaches(piece.buffer->bytes, from + piece.at, piece.bytes);
+    } else {
+      std::memcpy(piece.buffer->bytes, from + piece.at, piece.bytes);
+    }
     CheckCuda(cudaMemcpyAsync(to + piece.at, piece.buffer->bytes, piece.bytes,
                               cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync to the device");
@@ -159,11 +172,7 @@ void HostCopier::ToHost(std::byte* to, const std::byte* from, std::uint64_t byte
   };
   const auto end = [&](const Piece& piece) {
     Await(piece.buffer->copied);
-    if (bytes >= kAroundCachesFrom) {
-      CopyAroundCaches(to + piece.at, piece.buffer->bytes, piece.bytes);
-    } else {
-      std::memcpy(to + piece.at, piece.buffer->bytes, piece.bytes);
-    }
+    std::memcpy(to + piece.at, piece.buffer->bytes, piece.bytes);
   };
   InPieces(bytes, stream, begin, end);
 }
