@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "gpmstore/error.h"
+#include "shard/deadline.h"
 
 namespace gpm {
 namespace {
@@ -112,7 +113,7 @@ class MpiExchange final : public Exchange {
   }
 
   void Await() {
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    const auto deadline = DeadlineIn(timeout_);
     for (int tries = 0;; ++tries) {
       int done = 0;
       Check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
