@@ -1,6 +1,5 @@
 #include "gpmstore/distributed_store.h"
 
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <utility>
@@ -187,7 +186,7 @@ SnapshotResult DistributedStore::Snapshot(const std::string& path) {
   Exchange& exchange = impl->exchange();
   std::vector<std::byte> place;
   BeginTogether(exchange, CollectiveCall::kSnapshot, [&] {
-    const std::string absolute = std::filesystem::absolute(path).string();
+    const std::string absolute = AbsolutePath(path);
     const auto bytes = std::as_bytes(std::span(absolute));
     place.assign(bytes.begin(), bytes.end());
   });

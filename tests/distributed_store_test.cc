@@ -153,6 +153,11 @@ TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   EXPECT_NE(messages_[1].find("rank 0"), std::string::npos);
 }
 
+TEST_F(DistributedStoreTest, ASnapshotWithoutANameIsRefused) {
+  ExpectNoErrors(Open(NewPath(), 2, 2, true));
+  ExpectAll(ErrorCode::kIo, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(""); }), "can't make");
+}
+
 TEST_F(DistributedStoreTest, TheLogNamesShardsAsErrorsDo) {
   const std::string folder = NewPath();
   ExpectNoErrors(Open(folder, 2, 3, true));
