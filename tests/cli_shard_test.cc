@@ -68,6 +68,12 @@ TEST_F(CliShardTest, CheckSeesAKeyInAShardThatIsNotItsOwn) {
   EXPECT_EQ(ran.status, 1);
   EXPECT_NE(ran.out.find("belong to another shard"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("broken"), std::string::npos) << ran.out;
+  // With its own copy of each key, too, the store can't be divided anew.
+  const std::string other = folder + "/000001-0001.pool";
+  for (int key = 0; key < 16; ++key) {
+    EXPECT_EQ(Run("put " + other + " " + std::to_string(key) + " w").status, 0);
+  }
+  ExpectRefused("reshard " + folder + " --shards 3", folder + ": a key is in more than one shard");
 }
 
 TEST_F(CliShardTest, CheckLooksAtEachShardBesideOneThatIsDamaged) {
