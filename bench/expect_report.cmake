@@ -59,3 +59,16 @@ function(expect_keys)
     endif()
   endforeach()
 endfunction()
+
+# spares_link(argument...): where the last argument, a name for what is made and removed, is that of a link to
+# nowhere, the program says so and leaves it.
+function(spares_link)
+  list(GET ARGN -1 link)
+  file(REMOVE ${link})
+  file(CREATE_LINK ${link}.nowhere ${link} SYMBOLIC)
+  refuse_bench("exists already|file of this name" ${ARGN})
+  if(NOT IS_SYMLINK ${link})
+    message(FATAL_ERROR "${ARGN}: the link is gone")
+  endif()
+  file(REMOVE ${link})
+endfunction()

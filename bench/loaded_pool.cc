@@ -93,21 +93,12 @@ CreateOptions CreateOptionsOf(const PoolSpec& spec) {
 }
 
 LoadedPool::LoadedPool(const PoolSpec& spec, ThreadPool& threads)
-    : spec_(spec), name_(spec.path), threads_(threads) {
+    : spec_(spec), file_(spec.path), threads_(threads) {
   ValidatePoolSpec(spec);
-  try {
-    Load();
-  } catch (const Error& error) {
-    std::error_code ignored;
-    if (error.code() != ErrorCode::kExists) std::filesystem::remove(spec_.path, ignored);
-    throw;
-  }
+  Load();
 }
 
-LoadedPool::~LoadedPool() {
-  std::error_code ignored;
-  std::filesystem::remove(spec_.path, ignored);
-}
+LoadedPool::~LoadedPool() = default;
 
 void LoadedPool::Load() {
   ShowProgress("loading the records");
@@ -116,7 +107,7 @@ void LoadedPool::Load() {
   open.threads = spec_.threads;
   open.cache.directory = false;
   Store store = Store::Create(spec_.path, CreateOptionsOf(spec_), open);
-  name_.Made();
+  file_.Made();
   spec_.executor = store.Stats().executor;
   ycsb::WorkloadSpec workload = ycsb::PresetWorkload("load");
   workload.records = spec_.records;

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "bench/prepared_run.h"
+#include "bench/removed_at_end.h"
 #include "gpmstore/store.h"
 #include "pm/thread_pool.h"
-#include "support/signals.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
@@ -69,7 +69,7 @@ class LoadedPool {
   void CopyBytes(const File& from, const File& to);
 
   PoolSpec spec_;
-  RemovedOnSignal name_;
+  RemovedAtEnd file_;
   ThreadPool& threads_;
   ycsb::Memory memory_ = ycsb::Memory::kHost;
   StoreStats stats_;

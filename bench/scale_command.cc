@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
+#include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "bench/scale_bounds.h"
 #include "bench/scale_rank.h"
@@ -207,10 +207,6 @@ void Print(const json& report) {
 
 void Run(ScaleArguments& arguments) {
   if (arguments.folder.empty()) arguments.folder = TemporaryPoolPath();
-  if (std::filesystem::exists(arguments.folder)) {
-    throw Error(ErrorCode::kExists,
-                arguments.folder + ": exists already; --folder names a new one");
-  }
   const bool on_gpu = arguments.executor != ExecutorKind::kCpu && GpuCount() > 0;
   if (arguments.memory == "auto") arguments.memory = on_gpu ? "device" : "host";
   if (on_gpu && arguments.devices.empty()) {
@@ -228,19 +224,10 @@ void Run(ScaleArguments& arguments) {
                  {"seed", arguments.seed},
                  {"rows", json::array()},
                  {"bounds", json::array()}};
-  const auto remove = [&] {
-    std::error_code ignored;
-    std::filesystem::remove_all(arguments.folder, ignored);
-  };
   for (const std::uint32_t ranks : arguments.ranks) {
-    try {
-      MeasureRanks(arguments, ranks, &report);
-      if (ranks > 0) report["bounds"].push_back(MeasureBounds(arguments, ranks));
-    } catch (...) {
-      remove();
-      throw;
-    }
-    remove();
+    const FolderRemovedAtEnd folder(arguments.folder);
+    MeasureRanks(arguments, ranks, &report);
+    if (ranks > 0) report["bounds"].push_back(MeasureBounds(arguments, ranks));
   }
   ShowProgress("");
   if (!arguments.json.empty()) WriteJson(report, arguments.json);

@@ -46,7 +46,7 @@ ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::u
   }
   const CreateOptions create{.key_size = kKeySize, .value_size = arguments.value_size};
   if (exchange == nullptr) {
-    alone_ = Store::Create(arguments.folder, create, open);
+    alone_ = Store::Create(arguments.folder + "/alone.pool", create, open);
     streams_ = std::make_unique<Streams>(arguments.in_flight, alone_.Stats().executor);
   } else {
     store_ = DistributedStore::Create(arguments.folder, std::move(exchange), create,

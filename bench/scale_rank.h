@@ -18,7 +18,7 @@
 namespace gpm::bench {
 
 struct ScaleArguments {
-  std::string folder;
+  std::string folder;  ///< is there, and empty
   std::vector<std::uint32_t> ranks = {0, 1, 2, 4};
   std::vector<int> devices;
   std::uint64_t records = 1'000'000;

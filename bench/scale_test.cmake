@@ -17,4 +17,16 @@ foreach(what copy to_others multisplit exchange)
   endif()
 endforeach()
 expect_keys(benchmark machine store records batch strong devices memory exchange in_flight seed)
+# A signal that ends it removes the folder with its pools.
+set(folder ${JSON}.pools)
+file(REMOVE_RECURSE ${folder})
+execute_process(COMMAND sh -c "\"$@\" & pid=$!
+    for i in $(seq 300); do ls ${folder}/*.pool >/dev/null 2>&1 && break; sleep 0.1; done
+    kill -TERM $pid; wait $pid; test $? = 143"
+  sh ${BENCH} scale --executor cpu --threads 1 --records 100000 --batches 10000 --ranks 1 --folder ${folder}
+  RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT status EQUAL 0 OR EXISTS ${folder})
+  message(FATAL_ERROR "a signal did not end it, or left ${folder}: ${status}\n${output}")
+endif()
 refuse_bench("exists already" scale --folder ${CMAKE_CURRENT_LIST_DIR})
+spares_link(scale ${small} --ranks 1 --folder ${JSON}.link)

@@ -318,7 +318,13 @@ void Print(const json& report) {
 }
 
 /// @throws Error(kInvalidArgument), before anything is measured
-void CheckPeers(SearchArguments& arguments) {
+void Check(SearchArguments& arguments) {
+  if (arguments.batch > arguments.records) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--batch {}: more operations than the {} items of --records, of which "
+                            "a round changes each once at most",
+                            arguments.batch, arguments.records));
+  }
   arguments.executor = ResolveExecutor(arguments.executor);
   const std::vector<std::string> names = SearchingPeers(arguments.executor, arguments.value_size);
   if (arguments.peers.empty()) arguments.peers = names;
@@ -360,7 +366,7 @@ void MeasureStore(const SearchArguments& arguments, json* report) {
 }
 
 void RunSearch(SearchArguments& arguments) {
-  CheckPeers(arguments);
+  Check(arguments);
   if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
   json report{{"benchmark", "search"}, {"machine", MachineFacts()}, {"batch", arguments.batch}};
   report["searches"] = json::array();
@@ -394,7 +400,9 @@ void AddSearchCommand(CLI::App& program) {
   command->add_option("--records", arguments->records, "Items")
       ->check(WholeNumber(1000, std::uint64_t{1} << 32))
       ->capture_default_str();
-  command->add_option("--batch", arguments->batch, "Operations of a round of a mix")
+  command
+      ->add_option("--batch", arguments->batch,
+                   "Operations of a round of a mix, no more than items")
       ->check(WholeNumber(10, std::uint64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "Of each search, and rounds of each mix")

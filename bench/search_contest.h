@@ -21,7 +21,7 @@ inline constexpr std::array<SearchMix, 3> kSearchMixes{
 struct SearchContestOptions {
   std::uint64_t records = 0;
   std::uint32_t value_size = 128;  ///< 8 at least, a multiple of 8
-  std::uint64_t batch = 0;         ///< operations of a round of a mix
+  std::uint64_t batch = 0;         ///< operations of a round of a mix; no more than records
   unsigned repeats = 3;
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;

@@ -15,3 +15,8 @@ expect_rows(contest_searches 12 contestant what queries matches_each seconds que
 
 refuse_bench("--peers: ghsh is none that searches by attributes on executor cpu" search --executor cpu --peers ghsh)
 refuse_bench("nobody is left" search --executor cpu --no-store)
+
+# A round of as many operations as there are items, and of one more.
+run_bench(search --executor cpu --records 1500 --batch 1500 --queries 10 --repeats 2 --peers none)
+expect_rows(contest_mixes 6 contestant ops_per_s)
+refuse_bench("--batch 1501: more operations than the 1500 items" search --executor cpu --records 1500 --batch 1501)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/common.h"
 #include "cli/item_rows.h"
@@ -197,8 +198,7 @@ CheckReport CheckShard(const PoolFiles& files, std::size_t shard) {
   return report;
 }
 
-int RunCheck(const InspectArguments& arguments) {
-  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead, PoolFiles::Pools::kAsTheyAre);
+int CheckFiles(const InspectArguments& arguments, const PoolFiles& files) {
   bool sound = true;
   std::string text;
   const auto json = OfEachPool(files, [&](const std::string& path, std::size_t shard) {
@@ -216,6 +216,23 @@ int RunCheck(const InspectArguments& arguments) {
   if (arguments.json != "-") Print(text + kNotSeen);
   WriteJson(arguments.json, json);
   return sound ? kExitOk : kExitNo;
+}
+
+int RunCheck(const InspectArguments& arguments) {
+  std::optional<PoolFiles> files;
+  try {
+    files.emplace(arguments.pool, ShardFolder::Use::kRead, PoolFiles::Pools::kAsTheyAre);
+  } catch (const Error& error) {  // a manifest that names no pools is an answer, too
+    if (error.code() != ErrorCode::kDamaged) throw;
+    if (arguments.json != "-") {
+      Print(fmt::format("defect: {}\n{}: broken\n", error.what(), arguments.pool));
+    }
+    WriteJson(arguments.json, {{"pool", arguments.pool},
+                               {"sound", false},
+                               {"defects", nlohmann::ordered_json::array({error.what()})}});
+    return kExitNo;
+  }
+  return CheckFiles(arguments, *files);
 }
 
 int RunDump(const InspectArguments& arguments) {
@@ -269,7 +286,8 @@ void AddInspectCommands(CLI::App& app, Commands& commands) {
           "What it can't see: other bytes in a value, and items whose slot reads as empty, as\n"
           "neither have a checksum.\n"
           "Exit status 1 when there are defects; the first ones are named. Of a folder each shard\n"
-          "is checked; one that is missing, or another pool, is a defect.\n\n"
+          "is checked; one that is missing, or another pool, is a defect, and so is a manifest\n"
+          "that can't be read as one.\n\n"
           "Examples:\n  gpmstore check /dev/shm/p && echo sound");
   AddInspectCommand(app, commands, "dump", "Write out all items of a pool, ordered by key", RunDump,
                     false)

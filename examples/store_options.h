@@ -4,7 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <initializer_list>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "gpmstore/options.h"
@@ -42,6 +45,23 @@ inline void AddStoreOptions(CLI::App& app, StoreOptions* options) {
          "own "
          "choice, on executor cpu none")
       ->check(CLI::Range(0.0, 1.0));
+}
+
+/// @param option names a file that is written @param used what is read, or the pool; may be empty
+/// @throws std::invalid_argument where those are one file, under whatever names
+inline void RequireOtherFile(const char* option, const std::string& file,
+                             std::initializer_list<std::string> used) {
+  namespace fs = std::filesystem;
+  const auto real = [](const std::string& path) {  // also of what is not there yet
+    std::error_code ignored;
+    return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  };
+  for (const std::string& other : used) {
+    std::error_code ignored;
+    if (file.empty() || other.empty()) continue;
+    if (real(file) != real(other) && !fs::equivalent(file, other, ignored)) continue;
+    throw std::invalid_argument(std::string(option) + ": " + file + " is used otherwise, too");
+  }
 }
 
 /// Parses arguments and runs what they ask for. @return of main: 0; 1 if `run` says that something

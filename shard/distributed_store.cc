@@ -1,6 +1,7 @@
 #include "gpmstore/distributed_store.h"
 
-#include <filesystem>
+#include <fmt/format.h>
+
 #include <optional>
 #include <span>
 #include <utility>
@@ -50,6 +51,14 @@ DistributedStore DistributedStore::MakeAndOpen(const std::string& folder,
                                                const OpenOptions& open, const ShardOptions& shards,
                                                const Make& make) {
   RequireExchange(exchange.get());
+  const std::uint32_t wanted = GatherObjects(*exchange, shards.shards).front();
+  // What some rank can't open is not made.
+  Together(*exchange, [&] {
+    ValidateForShards(open);
+    if (wanted == 0 || shards.shards == 0 || shards.shards == wanted) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} shards, where rank 0 wants {}", folder, shards.shards, wanted));
+  });
   Together(*exchange, [&] {
     if (exchange->rank() == 0) make(*exchange).Close();
   });
@@ -187,7 +196,7 @@ SnapshotResult DistributedStore::Snapshot(const std::string& path) {
   Exchange& exchange = impl->exchange();
   std::vector<std::byte> place;
   BeginTogether(exchange, CollectiveCall::kSnapshot, [&] {
-    const std::string absolute = std::filesystem::absolute(path).string();
+    const std::string absolute = AbsolutePath(path);
     const auto bytes = std::as_bytes(std::span(absolute));
     place.assign(bytes.begin(), bytes.end());
   });

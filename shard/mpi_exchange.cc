@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "gpmstore/error.h"
+#include "shard/deadline.h"
 
 namespace gpm {
 namespace {
@@ -59,8 +61,7 @@ class MpiExchange final : public Exchange {
     }
     try {
       std::copy(send[rank_].begin(), send[rank_].end(), receive[rank_].begin());
-      requests_.clear();
-      peers_.clear();
+      ForgetMessages();
       for (std::uint32_t i = 1; i < ranks_; ++i) {  // each begins with another one
         Begin((rank_ + ranks_ - i) % ranks_, receive, MPI_Irecv);
       }
@@ -93,6 +94,8 @@ class MpiExchange final : public Exchange {
   void BeginMessage(std::uint32_t peer, Bytes bytes, Tag tag, Call call) {
     requests_.push_back(MPI_REQUEST_NULL);
     peers_.push_back(peer);
+    constexpr bool kReceives = !std::is_const_v<typename Bytes::element_type>;
+    expected_.push_back(kReceives ? static_cast<int>(bytes.size()) : -1);
     Check(call(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, static_cast<int>(peer), tag,
                communicator_, &requests_.back()));
   }
@@ -100,29 +103,48 @@ class MpiExchange final : public Exchange {
   /// Requires those who send a large part to say that they have sent it. One who gave up before
   /// does not: MPI goes on with what it has begun to send, whatever is in that memory by then.
   void Confirm(Send send, Receive receive) {
-    requests_.clear();
-    peers_.clear();
+    ForgetMessages();
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
       if (peer == rank_) continue;
       const std::span<std::byte> nothing;
       if (receive[peer].size() > kEagerBytes) BeginMessage(peer, nothing, kSent, MPI_Irecv);
-      if (send[peer].size() > kEagerBytes) BeginMessage(peer, nothing, kSent, MPI_Isend);
+      if (send[peer].size() > kEagerBytes) {
+        BeginMessage(peer, std::span<const std::byte>(), kSent, MPI_Isend);
+      }
     }
     Await();
   }
 
+  void ForgetMessages() {
+    requests_.clear();
+    peers_.clear();
+    expected_.clear();
+  }
+
   void Await() {
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    statuses_.resize(requests_.size());
+    const auto deadline = DeadlineIn(timeout_);
     for (int tries = 0;; ++tries) {
       int done = 0;
       Check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
-                        MPI_STATUSES_IGNORE));
-      if (done != 0) return;
+                        statuses_.data()));
+      if (done != 0) return RequireWhole();
       if (tries < 1000) continue;
       std::this_thread::yield();
       if (std::chrono::steady_clock::now() < deadline) continue;
       throw Error(ErrorCode::kIo,
                   fmt::format("rank {} has not come for {} ms", Missing(), timeout_.count()));
+    }
+  }
+  /// MPI takes a message that is shorter than its place for one that fits.
+  void RequireWhole() const {
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      int bytes = 0;
+      if (expected_[i] < 0) continue;
+      Check(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes));
+      if (bytes == expected_[i]) continue;
+      throw Error(ErrorCode::kIo, fmt::format("rank {} sends {} bytes to rank {}, which expects {}",
+                                              peers_[i], bytes, rank_, expected_[i]));
     }
   }
   /// The peer of the first request that is not done.
@@ -151,6 +173,8 @@ class MpiExchange final : public Exchange {
   std::string failure_;  ///< why it is of no use any more, or empty
   std::vector<MPI_Request> requests_;
   std::vector<std::uint32_t> peers_;  ///< of each request
+  std::vector<int> expected_;         ///< bytes of each; -1: it sends
+  std::vector<MPI_Status> statuses_;  ///< of each, when all are done
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "engine/cuda/launch.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
+#include "shard/deadline.h"
 #include "shard/together.h"
 
 namespace gpm {
@@ -150,7 +151,7 @@ class NcclExchange final : public Exchange {
 
   /// Waits until NCCL has done what it was asked for, and `done`. @throws Error(kIo)
   void Await(const char* what, std::chrono::milliseconds time, const std::function<bool()>& done) {
-    const auto deadline = std::chrono::steady_clock::now() + time;
+    const auto deadline = DeadlineIn(time);
     for (std::uint64_t looks = 1;; ++looks) {
       ncclResult_t state = ncclInternalError;
       Check(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");

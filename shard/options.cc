@@ -59,8 +59,9 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
 }
 
 unsigned ThreadsToDivide(const OpenOptions& open, std::uint32_t ranks) {
-  constexpr unsigned kMost = 16;  // as many as the copying of one batch can use
-  return open.threads > 0 ? open.threads
+  constexpr unsigned kMost = 16;        // as many as the copying of one batch can use
+  constexpr unsigned kMostAsked = 256;  // as many as a Store has
+  return open.threads > 0 ? std::min(open.threads, kMostAsked)
                           : std::clamp(std::thread::hardware_concurrency() / ranks, 1u, kMost);
 }
 

@@ -24,8 +24,10 @@ constexpr std::size_t kPageBytesOfItems = std::size_t{64} << 20;
 /// Inserts items, some at a time.
 class Inserter {
  public:
-  Inserter(ShardSet& to, std::uint64_t items)
-      : to_(to),
+  /// @param from folder of the store, for errors
+  Inserter(const std::string& from, ShardSet& to, std::uint64_t items)
+      : from_(from),
+        to_(to),
         rows_(std::clamp<std::uint64_t>(
             kPageBytesOfItems / (std::uint64_t{to.key_size()} + to.value_size()), 1,
             std::max<std::uint64_t>(items, 1))) {
@@ -42,6 +44,10 @@ class Inserter {
     const Batch batch{.op = Op::kInsert, .keys = keys_, .values = values_, .results = results_};
     const std::uint64_t not_ok = to_.Run(batch, ApplyTo);
     if (not_ok > 0) {
+      if (std::find(results_.begin(), results_.end(), Result::kExists) != results_.end()) {
+        throw Error(ErrorCode::kDamaged,
+                    from_ + ": a key is in more than one shard; `gpmstore check` says where");
+      }
       throw Error(ErrorCode::kNoSpace,
                   "no room for the new pools beside the old ones; use a medium with more space");
     }
@@ -50,6 +56,7 @@ class Inserter {
   }
 
  private:
+  const std::string& from_;
   ShardSet& to_;
   const std::size_t rows_;
   std::vector<std::byte> keys_;
@@ -80,7 +87,7 @@ Manifest MakePools(const ShardFolder& folder, const ShardOptions& options,
         return Store::Create(path, ShareOf(create, shard, options.shards),
                              ShareOf(open, options, shard, ShardRange::All(options.shards)));
       });
-  Inserter inserter(*set, items);
+  Inserter inserter(folder.path(), *set, items);
   for (const PoolReader& pool : old) {
     pool.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
       inserter.Add(key, value);

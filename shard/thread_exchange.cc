@@ -13,6 +13,7 @@
 #include "pm/gpu_host.h"
 #include "pm/mutex.h"
 #include "pm/pause_cpu.h"
+#include "shard/deadline.h"
 
 namespace gpm {
 namespace {
@@ -31,7 +32,7 @@ class Hub {
   template <class Take>
   void Meet(std::uint32_t rank, Exchange::Send offers, const Take& take) {
     MutexLock lock(mutex_);
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    const auto deadline = DeadlineIn(timeout_);
     const std::uint64_t meeting = meeting_;
     if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);
     offers_[rank] = offers;

@@ -156,7 +156,7 @@ void SnapshotFolder::ReadManifest() {
     }
     if (whole) return;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kIo) throw;
+    if (error.code() != ErrorCode::kIo && error.code() != ErrorCode::kDamaged) throw;
     warnings_.push_back(error.what());
   }
   pools_.clear();

@@ -154,10 +154,17 @@ void SyncFile(const std::string& path) {
 }
 
 bool ReadWholeFile(const std::string& path, std::string* contents) {
+  constexpr std::size_t kMostBytes = std::size_t{16} << 20;
   contents->clear();
-  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK, opening a pipe waits for somebody who writes to it.
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (*fd < 0 && errno == ENOENT) return false;
   if (*fd < 0) ThrowFileError(path, "open", errno);
+  struct stat status {};
+  if (fstat(*fd, &status) != 0) ThrowFileError(path, "look at", errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kDamaged, path + ": a pipe, a device or a folder, where a file must be");
+  }
   char part[4096];
   for (;;) {
     const ssize_t n = pread(*fd, part, sizeof part, static_cast<off_t>(contents->size()));
@@ -165,6 +172,9 @@ bool ReadWholeFile(const std::string& path, std::string* contents) {
     if (n < 0) ThrowFileError(path, "read", errno);
     if (n == 0) return true;
     contents->append(part, static_cast<std::size_t>(n));
+    if (contents->size() > kMostBytes) {
+      throw Error(ErrorCode::kDamaged, path + ": larger than any that was written");
+    }
   }
 }
 

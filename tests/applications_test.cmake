@@ -72,6 +72,11 @@ expect("ranks are right")
 line("highest rank" resumed)
 expect_same("${drawn}" "${resumed}")
 
+refuse("nothing was killed" ${pagerank} --scale 5 --kill-in 2)
+refuse("--write-edges: ${WORK_DIR}/ranks.pool is used otherwise" ${pagerank} --scale 11 ${pool}
+  --write-edges ${WORK_DIR}/ranks.pool)
+file(CREATE_LINK ${WORK_DIR}/ring.txt ${WORK_DIR}/ring_link.txt SYMBOLIC)
+refuse("is used otherwise" ${pagerank} ${WORK_DIR}/ring.txt --write-edges ${WORK_DIR}/ring_link.txt)
 refuse("another graph" ${pagerank} --scale 10 ${pool})
 refuse("another damping" ${pagerank} --scale 11 ${pool} --damping 0.5)
 refuse("can't be read" ${pagerank} ${WORK_DIR}/none.txt)
@@ -98,6 +103,9 @@ foreach(time RANGE 1 2)  # the second time they are there
   expect_same("${drawn}" "${read}")
 endforeach()
 
+refuse("--write-lines: ${WORK_DIR}/new.pool is used otherwise" ${dlrm} --lines 10
+  --write-lines ${WORK_DIR}/new.pool --pool ${WORK_DIR}/new.pool)
+refuse("is used otherwise" ${dlrm} ${WORK_DIR}/lines.txt --write-lines ${WORK_DIR}/lines.txt)
 refuse("other lines" ${dlrm} --lines 10 ${pool})
 refuse("can't be read" ${dlrm} ${WORK_DIR}/none.txt)
 file(STRINGS ${WORK_DIR}/lines.txt first LIMIT_COUNT 1)

@@ -68,6 +68,29 @@ TEST_F(CliShardTest, CheckSeesAKeyInAShardThatIsNotItsOwn) {
   EXPECT_EQ(ran.status, 1);
   EXPECT_NE(ran.out.find("belong to another shard"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("broken"), std::string::npos) << ran.out;
+  // With its own copy of each key, too, the store can't be divided anew.
+  const std::string other = folder + "/000001-0001.pool";
+  for (int key = 0; key < 16; ++key) {
+    EXPECT_EQ(Run("put " + other + " " + std::to_string(key) + " w").status, 0);
+  }
+  ExpectRefused("reshard " + folder + " --shards 3", folder + ": a key is in more than one shard");
+}
+
+TEST_F(CliShardTest, CheckSaysNoToAFolderWithADamagedManifest) {
+  const std::string folder = Created("--shards 2");
+  const std::string manifest = folder + "/manifest.json";
+  const std::string text = ReadFile(manifest);
+  std::string later = text;
+  later.replace(later.find("version\": 1") + 10, 1, "2");
+  for (const std::string& damaged : {text.substr(0, 100), std::string(), later}) {
+    WriteFile(manifest, damaged);
+    const Ran ran = Run("check " + folder);
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    EXPECT_NE(ran.out.find("defect: " + manifest), std::string::npos) << ran.out;
+    const Ran as_json = Run("check " + folder + " --json -");
+    EXPECT_EQ(as_json.status, 1) << as_json.err;
+    EXPECT_EQ(Json::parse(as_json.out).at("sound"), false);
+  }
 }
 
 TEST_F(CliShardTest, CheckLooksAtEachShardBesideOneThatIsDamaged) {

@@ -408,6 +408,19 @@ TEST_F(CollectiveTest, AnExchangeNeedsRanks) {
   EXPECT_EQ(test::ErrorOf([] { MakeThreadExchanges(0); }), ErrorCode::kInvalidArgument);
 }
 
+/// Its end is no time of the clock.
+TEST_F(CollectiveTest, ARankIsWaitedForHoweverLong) {
+  auto exchanges = MakeThreadExchanges(2, std::chrono::milliseconds::max());
+  std::vector<std::jthread> threads;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      std::this_thread::sleep_for(i * std::chrono::milliseconds(50));
+      std::vector<std::byte> all(2);
+      EXPECT_NO_THROW(exchanges[i]->AllGather(std::vector<std::byte>(1), all));
+    });
+  }
+}
+
 TEST_F(CollectiveTest, RanksThatExpectOtherSizesAreTold) {
   auto exchanges = MakeThreadExchanges(2);
   std::vector<std::thread> threads;

@@ -153,6 +153,30 @@ TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   EXPECT_NE(messages_[1].find("rank 0"), std::string::npos);
 }
 
+TEST_F(DistributedStoreTest, NothingIsMadeThatARankCantOpen) {
+  const std::string folder = NewPath();
+  ranks_ = 2;
+  const auto create = [&](std::uint32_t shards_of_last, const OpenOptions& open_of_last) {
+    auto exchanges = MakeThreadExchanges(2);
+    return OnAll([&](std::uint32_t i) {
+      DistributedStore::Create(folder, std::move(exchanges[i]), kCreate,
+                               {.shards = i == 0 ? 4 : shards_of_last},
+                               i == 0 ? test::TestOpenOptions() : open_of_last);
+    });
+  };
+  ExpectAll(ErrorCode::kInvalidArgument, create(3, test::TestOpenOptions()), "3 shards");
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  OpenOptions open = test::TestOpenOptions();
+  open.capacity.items = 5;
+  ExpectAll(ErrorCode::kInvalidArgument, create(4, open), "capacity");
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST_F(DistributedStoreTest, ASnapshotWithoutANameIsRefused) {
+  ExpectNoErrors(Open(NewPath(), 2, 2, true));
+  ExpectAll(ErrorCode::kIo, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(""); }), "can't make");
+}
+
 TEST_F(DistributedStoreTest, TheLogNamesShardsAsErrorsDo) {
   const std::string folder = NewPath();
   ExpectNoErrors(Open(folder, 2, 3, true));

@@ -38,12 +38,12 @@ foreach(name pagerank dlrm_inference)
   run(${WORK_DIR}/${name}/${name} --help)
 endforeach()
 
-if(MPIRUN)  # of two processes
+if(MPIRUN)  # its last argument is to be the number of processes
   build(examples/ranks -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
-  execute_process(COMMAND ${MPIRUN} ${CMAKE_COMMAND} -E true RESULT_VARIABLE no_mpi OUTPUT_QUIET ERROR_QUIET)
+  execute_process(COMMAND ${MPIRUN} 2 ${CMAKE_COMMAND} -E true RESULT_VARIABLE no_mpi OUTPUT_QUIET ERROR_QUIET)
   if(no_mpi EQUAL 0)
-    foreach(time RANGE 1 2)
-      run(${MPIRUN} ${WORK_DIR}/ranks/ranks ${WORK_DIR}/counts)
+    foreach(ranks 1 2)  # the second time on what the first has counted
+      run(${MPIRUN} ${ranks} ${WORK_DIR}/ranks/ranks ${WORK_DIR}/counts)
     endforeach()
   endif()
 endif()

@@ -85,6 +85,26 @@ TEST(MpiTest, ArraysOfAllSizes) {
   EXPECT_EQ(test::ErrorOf([&] { exchange->AllToAll(send, receive); }), ErrorCode::kInvalidArgument);
 }
 
+TEST(MpiTest, APartThatIsShorterThanExpectedIsRefused) {
+  const auto rank = static_cast<std::size_t>(Rank());
+  const auto ranks = static_cast<std::size_t>(Ranks());
+  const auto exchange = MakeMpiExchange(MPI_COMM_WORLD, std::chrono::milliseconds::max());
+  const std::vector<std::byte> bytes(2);
+  std::vector<std::vector<std::byte>> received(ranks, std::vector<std::byte>(2));
+  std::vector<std::span<const std::byte>> send(ranks, bytes);
+  const std::vector<std::span<std::byte>> receive(received.begin(), received.end());
+  if (rank == 0 && ranks > 1) send[1] = send[1].first(1);
+  std::string message;
+  const auto error = test::ErrorOf([&] { exchange->AllToAll(send, receive); }, &message);
+  if (rank != 1) {
+    EXPECT_EQ(message, "");
+    return;
+  }
+  EXPECT_EQ(error, ErrorCode::kIo);
+  EXPECT_NE(message.find("rank 0 sends 1 bytes to rank 1, which expects 2"), std::string::npos)
+      << message;
+}
+
 /// A store that all ranks have, in a folder that is removed at the end.
 class SharedStore {
  public:

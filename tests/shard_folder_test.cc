@@ -1,6 +1,7 @@
 // The folder of a store's shards: what is refused, snapshots, and dividing it anew.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <iterator>
@@ -110,6 +111,24 @@ TEST_F(ShardFolderTest, ManifestsThatNoStoreWroteAreRefused) {
   manifest.pools.front().file = PoolFileName(0, 0);
   manifest.pools.resize(kMaxShards + 1);
   EXPECT_NE(refused().find("1025 pools"), std::string::npos) << message;
+}
+
+TEST_F(ShardFolderTest, AManifestThatIsNoFileOrHasNoEndIsRefused) {
+  const std::string folder = NewStore(2);
+  const std::string manifest = folder + "/manifest.json";
+  const std::string text = ReadFile(manifest);
+  fs::remove(manifest);
+  ASSERT_EQ(mkfifo(manifest.c_str(), 0666), 0);
+  ExpectRefused(folder, ErrorCode::kDamaged, manifest);
+  fs::remove(manifest);
+  fs::create_symlink("/dev/zero", manifest);
+  ExpectRefused(folder, ErrorCode::kDamaged, manifest);
+  fs::remove(manifest);
+  WriteFile(manifest, text);
+  fs::resize_file(manifest, std::uintmax_t{1} << 40);
+  ExpectRefused(folder, ErrorCode::kDamaged, manifest);
+  WriteFile(manifest, text);
+  ExpectWhole(folder, 2);
 }
 
 TEST_F(ShardFolderTest, DamagedAndForeignFilesAreRefusedByName) {

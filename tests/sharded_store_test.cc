@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "shard/manifest.h"
+#include "shard/options.h"
 #include "shard/sum_stats.h"
 #include "tests/fork.h"
 #include "tests/test_util.h"
@@ -243,6 +244,11 @@ TEST_F(ShardedStoreTest, BadBatchesAreRefusedAndChangeNothing) {
     EXPECT_EQ(store.Apply({.ops = ops, .keys = all, .values = all, .results = results}), 10u);
     EXPECT_EQ(results, std::vector<Result>(10, Result::kInvalid));
   }
+}
+
+TEST_F(ShardedStoreTest, ThreadsHaveABound) {
+  EXPECT_EQ(ThreadsToDivide({.threads = 7}, 1), 7u);
+  EXPECT_EQ(ThreadsToDivide({.threads = 4'000'000'000}, 1), 256u);
 }
 
 TEST_F(ShardedStoreTest, BatchesOfSeveralThreads) {

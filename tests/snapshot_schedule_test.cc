@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -343,6 +344,9 @@ TEST_F(SnapshotScheduleTest, ADamagedManifestIsMadeAnew) {
     WriteFile(path, right.substr(0, at));
     expect_read(true);
   }
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0666), 0);  // nobody writes to it
+  expect_read(true);
   ExpectRestored(3, "MANIFEST");
   fs::remove(path);
   ExpectRestored(3, "");

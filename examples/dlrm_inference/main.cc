@@ -40,6 +40,8 @@ Predictions RunOn(examples::Rows<Embedding>* rows, std::span<const Impression> i
 }
 
 bool Run(const Arguments& arguments) {
+  examples::RequireOtherFile("--write-lines", arguments.write_lines,
+                             {arguments.file, arguments.store.pool});
   const std::vector<Impression> impressions = arguments.file.empty()
                                                   ? DrawCriteo(arguments.lines, arguments.seed)
                                                   : ReadCriteo(arguments.file, arguments.lines);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <stdexcept>
 
 #include "../rows.h"
 #include "../store_options.h"
@@ -47,6 +48,11 @@ bool RunOn(examples::Rows<VertexRow>* rows, const Graph& graph, const Arguments&
                 static_cast<unsigned long long>(page_rank.iterations()), Seconds(start), change);
     if (is_first && page_rank.iterations() < arguments.iterations) rows->StartMeasuring();
   }
+  if (arguments.kill_in > 0) {
+    throw std::runtime_error(
+        "--kill-in: nothing was killed: that iteration is none of those that were done here, or is "
+        "one batch, which has no middle");
+  }
   rows->Print();
 
   const std::vector<double> ranks = page_rank.Ranks();
@@ -64,6 +70,8 @@ bool RunOn(examples::Rows<VertexRow>* rows, const Graph& graph, const Arguments&
 }
 
 bool Run(const Arguments& arguments) {
+  examples::RequireOtherFile("--write-edges", arguments.write_edges,
+                             {arguments.edges, arguments.store.pool});
   const Graph graph = arguments.edges.empty()
                           ? DrawGraph(arguments.scale, arguments.edge_factor, arguments.seed)
                           : ReadEdges(arguments.edges);

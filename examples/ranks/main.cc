@@ -28,6 +28,18 @@ bool Count(const std::string& folder) {
   }
   std::vector<gpm::Result> results(kOfEachRank);
 
+  std::uint64_t mine = 0;  // occurrences that this rank's items have counted
+  const auto count_all = [&] {
+    mine = 0;
+    counts.ForEach([&](std::span<const std::byte>, std::span<const std::byte> value) {
+      mine += *reinterpret_cast<const std::uint64_t*>(value.data());
+    });
+    std::uint64_t all = 0;
+    MPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return all;
+  };
+  const std::uint64_t before = count_all();  // by runs before, also of other numbers of ranks
+
   // All ranks' parts are one batch: first each number gets an item, if it has none, then each
   // occurrence adds 1.
   const std::vector<std::byte> zero(8);
@@ -42,18 +54,13 @@ bool Count(const std::string& folder) {
   batch.element = gpm::Element::kUInt64;
   if (counts.Apply(batch) != 0) return false;
 
-  std::uint64_t mine = 0;
-  counts.ForEach([&](std::span<const std::byte>, std::span<const std::byte> value) {
-    mine += *reinterpret_cast<const std::uint64_t*>(value.data());
-  });
-  std::uint64_t all = 0;
-  MPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+  const std::uint64_t all = count_all();
   std::printf("rank %u of %u: %llu items of its own, counted %llu times; in all %llu\n",
               counts.rank(), counts.ranks(), static_cast<unsigned long long>(counts.Stats().items),
               static_cast<unsigned long long>(mine), static_cast<unsigned long long>(all));
-  const bool is_right = all % (counts.ranks() * kOfEachRank) == 0;  // 0 at first, and more each run
+  const bool is_right = all == before + counts.ranks() * kOfEachRank;
   counts.Close();
-  return is_right && all > 0;
+  return is_right;
 }
 
 }  // namespace

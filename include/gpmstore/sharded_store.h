@@ -89,8 +89,9 @@ class ShardedStore {
   /// ones, syncs them, makes the manifest name those, and removes the old ones. A crash at any
   /// point leaves the old store or the new one; what is left over is removed by the next call of
   /// this or Open. Needs room for both. Where there are so many shards already, it does nothing.
-  /// @throws Error kInvalidArgument, kNoSpace, and as Open; then there is the old store, or (where
-  ///         the folder could not be synced) the new one
+  /// @throws Error kInvalidArgument, kNoSpace, kDamaged (also for a key that several shards have),
+  ///         and as Open; then there is the old store, or (where the folder could not be synced)
+  ///         the new one
   static void Reshard(const std::string& folder, const ShardOptions& shards,
                       const OpenOptions& open = {});
 
