@@ -46,7 +46,8 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   demand.operations = n;
   demand.mixed = !batch.ops.empty();
   if (!demand.mixed) demand.kind = batch.op;
-  demand.inserts = demand.mixed || Inserts(batch.op);
+  // (Of mixed kinds, those that add items are invalid without values.)
+  demand.inserts = demand.mixed ? !batch.values.empty() : Inserts(batch.op);
   if (demand.inserts) demand.most_added = n;
   if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
   if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
