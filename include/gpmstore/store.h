@@ -207,8 +207,9 @@ class Store {
   bool Delete(std::span<const std::byte> key);  ///< @return whether there was such an item
 
   /// Makes room for `items` items in all, at once: the levels and value cells that they need, each
-  /// item that is there moved once, so that inserts up to there resize nothing. Excludes batches
-  /// meanwhile.
+  /// item that is there moved once, so that inserts up to there resize nothing (in a table that
+  /// fills up badly, of one location or fewer than 8 candidates, they may all the same: nobody
+  /// knows how many slots that takes). Excludes batches meanwhile.
   /// @throws Error kNoSpace when the pool can't grow so far (its maximum is looked at before
   ///         anything is done, and gaps that dropped levels left do not count; a medium may fill up
   ///         halfway, which loses nothing), kIo, kGpu, kBusy
@@ -218,7 +219,9 @@ class Store {
   /// a way that survives a crash at any point), the end of the pool's file, and the directory's
   /// memory. What Reserve was last called for since the store was opened, or the pool created for
   /// since it was created, stays. Works in a few turns, which exclude batches; between two of them
-  /// the batches that waited run, and others with them, for as long as the turn took.
+  /// the batches that waited run, and others with them, for as long as the turn took. A table that
+  /// fills up badly (Reserve) keeps its levels unless the pool has room for far larger ones, should
+  /// smaller ones not do.
   /// @throws Error kUnsupported (a batch failed since the store was opened), kIo, kGpu, kBusy
   void Compact();
 
