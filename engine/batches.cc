@@ -24,8 +24,7 @@ constexpr unsigned kAttemptsBeforeGrowth = 4;
 constexpr double kGrowthAtOnce = 2;
 
 /// @throws Error(kInvalidArgument) saying what of it is wrong
-void CheckEvicted(Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
-  evicted->count = 0;
+void CheckEvicted(const Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
   const std::uint64_t rows = evicted->keys.size() / key_size;
   if (evicted->keys.size() % key_size != 0 ||
       (!evicted->values.empty() && evicted->values.size() != rows * value_size)) {

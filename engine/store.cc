@@ -195,6 +195,7 @@ const std::vector<Attribute>& Store::attributes() const { return Opened()->attri
 std::uint64_t Store::Apply(const Batch& batch) { return ApplyAndEvict(batch, nullptr); }
 
 std::uint64_t Store::ApplyAndEvict(const Batch& batch, Evicted* evicted) {
+  if (evicted != nullptr) evicted->count = 0;  // whatever the call is refused for
   StoreTicket state(Opened());
   state.Start(batch, nullptr, Answers::kWhenAwaited, evicted);
   state.Wait();

@@ -220,6 +220,11 @@ TEST_F(CapacityTest, ArraysThatAreTooSmallAreRefusedBeforeAnythingChanges) {
   const Batch next = more.Mixed();
   EXPECT_EQ(store.InsertAndEvict(next.keys, next.values, next.results, &only_keys), 0u);
   EXPECT_EQ(only_keys.count, 40u);
+  EXPECT_EQ(ErrorOf([&] {
+              store.InsertAndEvict(next.keys.first(7), next.values, next.results, &only_keys);
+            }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(only_keys.count, 0u) << "of the call before";
   // Arrays of other shapes.
   Evicted wrong{.keys = std::span(keys).first(12)};
   EXPECT_EQ(ErrorOf([&] { insert(&wrong); }), ErrorCode::kInvalidArgument);
