@@ -102,6 +102,7 @@ void ValidateInitialValue(const InitialValue& initial, Element element, std::uin
         Refuse(fmt::format("the initial value has {} bytes, it must have {}", initial.row.size(),
                            value_size));
       }
+      RequireHostMemory(initial.row.data(), initial.row.size(), "initial.row");
       return;
     case From::kUniform:
     case From::kNormal: {
