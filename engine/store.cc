@@ -137,11 +137,7 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
   ValidateSchedule(open.snapshot);
   if (open.snapshot.restore && IsGone(path)) {
     auto folder = std::make_unique<SnapshotFolder>(open.snapshot.path);
-    if (!folder->chains().empty()) {
-      Store store = RestoreFrom(std::move(folder), path, open);
-      RequireAsCreated(path, "pool", store, create);
-      return store;
-    }
+    if (!folder->chains().empty()) return RestoreFrom(std::move(folder), path, open, &create);
   }
   if (path == Mapping::kPinnedPath) return Create(path, create, open);
   if (open.snapshot.restore) {  // there is a pool, or there are no snapshots

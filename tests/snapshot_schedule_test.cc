@@ -226,9 +226,18 @@ TEST_F(SnapshotScheduleTest, APoolThatIsGoneIsRestored) {
     fs::remove(pool_);
   }
   EXPECT_EQ(TakeWarnings(), "");
-  // Of other sizes than the caller would have.
-  EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(pool_, Shape(8, 30), open); }),
-            ErrorCode::kInvalidArgument);
+  // Of other sizes or attributes than the caller would have: nothing is restored.
+  CreateOptions searched = Shape(16, 30);
+  searched.attributes = {{.name = "a", .offset = 0, .bytes = 8}};
+  const std::string manifest = ReadFile(File("MANIFEST"));
+  for (const CreateOptions& other : {Shape(8, 30), Shape(16, 32), searched}) {
+    EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(pool_, other, open); }),
+              ErrorCode::kInvalidArgument);
+    EXPECT_FALSE(fs::exists(pool_));
+    EXPECT_EQ(ReadFile(File("MANIFEST")), manifest);
+  }
+  Store store = Store::OpenOrCreate(pool_, Shape(16, 30), open);
+  ExpectContents(store, model);
 }
 
 TEST_F(SnapshotScheduleTest, APinnedPoolIsRestoredEachTime) {

@@ -98,7 +98,8 @@ class Store {
   /// Creates a pool and opens it.
   /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
   /// @throws Error kInvalidArgument, kExists (also: the folder of `open.snapshot` has snapshots),
-  ///         kNoSpace, kUnsupported (executor), kIo, kGpu; no file is left behind
+  ///         kNotFound (the folder that the pool, or that of its snapshots, is to be in), kNoSpace,
+  ///         kUnsupported (executor), kIo, kGpu; no file is left behind
   static Store Create(const std::string& path, const CreateOptions& create,
                       const OpenOptions& open = {});
 
@@ -114,7 +115,8 @@ class Store {
   /// and there are snapshots, a pool that is not there is restored, and not created.
   /// @param create of an existing pool, its key size, value size and attributes, if it has some,
   ///        have to be those of the pool
-  /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes
+  /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes, or snapshots of
+  ///         one, which then is not restored
   static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
                             const OpenOptions& open = {});
 
@@ -357,7 +359,7 @@ class Store {
   const std::shared_ptr<StoreImpl>& Opened() const;
   bool ForEachUntil(const StoppableVisitor& visit);
   static Store RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::string& path,
-                           const OpenOptions& open);
+                           const OpenOptions& open, const CreateOptions* as_created = nullptr);
   std::shared_ptr<StoreImpl> impl_;
 };
 
