@@ -254,6 +254,29 @@ TEST_F(SnapshotScheduleTest, APinnedPoolIsRestoredEachTime) {
   }
 }
 
+/// Who gets no store finds no folder either that was not there.
+TEST_F(SnapshotScheduleTest, WhatFailsLeavesNoFolder) {
+  CreateOptions bad = Shape(8, 40);
+  bad.key_size = 0;
+  for (const bool restore : {false, true}) {
+    EXPECT_EQ(ErrorOf([&] { Store::Create(pool_, bad, Scheduled(restore)); }),
+              ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(pool_, bad, Scheduled(restore)); }),
+              ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { Store::Open(pool_, Scheduled(restore)); }), ErrorCode::kNotFound);
+    EXPECT_FALSE(fs::exists(folder_));
+  }
+  // Nor under the pool's own name.
+  OpenOptions same = Scheduled();
+  same.snapshot.path = pool_;
+  EXPECT_TRUE(ErrorOf([&] { Store::Create(pool_, Shape(8, 40), same); }).has_value());
+  EXPECT_FALSE(fs::exists(pool_));
+  // One that was there stays.
+  fs::create_directory(folder_);
+  EXPECT_EQ(ErrorOf([&] { Store::Create(pool_, bad, Scheduled()); }), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(fs::exists(folder_));
+}
+
 TEST_F(SnapshotScheduleTest, NothingBecomesAnEmptyStoreSilently) {
   MakeTwoChains();
   fs::remove(pool_);
