@@ -156,6 +156,24 @@ TEST_F(BadInputTest, PathsThatCantBeCreated) {
   EXPECT_TRUE(ErrorOf([&] { Store::Create("", {}, TestOpenOptions()); }).has_value());
 }
 
+TEST_F(BadInputTest, PathsWithAZeroByte) {
+  const std::string path = MakePool();
+  const std::string beyond = path + std::string("\0x", 2);
+  const std::string missing = NewPath();
+  OpenOptions open = TestOpenOptions();
+  const auto refused = [](auto&& call) { EXPECT_EQ(ErrorOf(call), ErrorCode::kInvalidArgument); };
+  refused([&] { Store::Open(beyond, open); });
+  refused([&] { Store::Create(missing + std::string("\0x", 2), {}, open); });
+  refused([&] { CheckPool(beyond); });
+  {
+    Store store = Store::Open(path, open);
+    refused([&] { store.Snapshot(missing + std::string("\0x", 2)); });
+  }
+  open.snapshot.path = missing + std::string("\0x", 2);
+  refused([&] { Store::Open(path, open); });
+  EXPECT_FALSE(std::filesystem::exists(missing));
+}
+
 TEST_F(BadInputTest, PathsThatCantBeOpened) {
   std::string message;
   const std::string missing = NewPath();
@@ -441,6 +459,24 @@ TEST_F(BadInputTest, KindsThatAreNoneAmongOthersChangeNothing) {
     }
     EXPECT_EQ(contents(), before) << n;
   }
+}
+
+TEST_F(BadInputTest, OptionsThatAreNone) {
+  const auto refused = [&](const OpenOptions& open, const std::string& cause) {
+    const std::string path = NewPath();
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { Store::Create(path, {}, open); }, &message),
+              ErrorCode::kInvalidArgument);
+    EXPECT_NE(message.find(cause), std::string::npos) << message;
+    EXPECT_FALSE(std::filesystem::exists(path));
+  };
+  OpenOptions open = TestOpenOptions();
+  open.executor = static_cast<ExecutorKind>(9);
+  refused(open, "executor");
+  open = TestOpenOptions();
+  open.cache.directory = true;
+  open.cache.policy = static_cast<CachePolicy>(77);
+  refused(open, "policy");
 }
 
 TEST_F(BadInputTest, ExecutorThatIsNotThere) {
