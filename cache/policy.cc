@@ -35,6 +35,9 @@ CachePolicy CachePolicyOf(std::string_view name) {
 }
 
 void ValidateCacheOptions(const CacheOptions& options) {
+  if (options.policy > CachePolicy::kRandom) {
+    throw Error(ErrorCode::kInvalidArgument, "cache: its policy is none of CachePolicy's");
+  }
   if (!options.fraction || (*options.fraction >= 0 && *options.fraction <= 1)) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("cache: a fraction of {} of the buckets; it must be between 0 and 1",

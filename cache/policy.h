@@ -5,7 +5,8 @@
 
 namespace gpm {
 
-/// @throws Error(kInvalidArgument) for a fraction that is not between 0 and 1
+/// @throws Error(kInvalidArgument) for a fraction that is not between 0 and 1, or a policy that is
+///         none
 void ValidateCacheOptions(const CacheOptions& options);
 
 /// @throws Error(kInvalidArgument) when they ask for a cache on a store that has no directory: by a

@@ -7,6 +7,7 @@
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/options.h"
+#include "table/elements.h"
 #include "table/operation.h"
 
 namespace gpm {
@@ -92,6 +93,13 @@ void ValidateElement(Element element, std::uint32_t value_size) {
   }
 }
 
+/// The nearest number that a floating point element can be.
+float RoundTo(Element element, float number) {
+  if (element == Element::kFloat16) return FloatOfHalf(HalfOfFloat(number));
+  if (element == Element::kBFloat16) return FloatOfBFloat(BFloatOfFloat(number));
+  return number;
+}
+
 void ValidateInitialValue(const InitialValue& initial, Element element, std::uint32_t value_size) {
   using From = InitialValue::From;
   switch (initial.from) {
@@ -102,6 +110,7 @@ void ValidateInitialValue(const InitialValue& initial, Element element, std::uin
         Refuse(fmt::format("the initial value has {} bytes, it must have {}", initial.row.size(),
                            value_size));
       }
+      RequireHostMemory(initial.row.data(), initial.row.size(), "initial.row");
       return;
     case From::kUniform:
     case From::kNormal: {
@@ -112,11 +121,11 @@ void ValidateInitialValue(const InitialValue& initial, Element element, std::uin
       }
       const bool is_normal = initial.from == From::kNormal;
       const float least = is_normal ? 0 : initial.first;
-      if (!std::isfinite(initial.first) || !std::isfinite(initial.second) ||
-          initial.second < least) {
-        Refuse(fmt::format("initial values with {} {} and {} {} can't be drawn",
+      const auto is_finite = [&](float number) { return std::isfinite(RoundTo(element, number)); };
+      if (!is_finite(initial.first) || !is_finite(initial.second) || initial.second < least) {
+        Refuse(fmt::format("initial values with {} {} and {} {} can't be drawn as {}",
                            is_normal ? "mean" : "low", initial.first,
-                           is_normal ? "deviation" : "high", initial.second));
+                           is_normal ? "deviation" : "high", initial.second, ElementName(element)));
       }
       if (initial.drawn_bytes > value_size && initial.drawn_bytes != InitialValue{}.drawn_bytes) {
         Refuse(fmt::format("{} bytes of its initial values can't be drawn: a value has {}",

@@ -24,8 +24,7 @@ constexpr unsigned kAttemptsBeforeGrowth = 4;
 constexpr double kGrowthAtOnce = 2;
 
 /// @throws Error(kInvalidArgument) saying what of it is wrong
-void CheckEvicted(Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
-  evicted->count = 0;
+void CheckEvicted(const Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
   const std::uint64_t rows = evicted->keys.size() / key_size;
   if (evicted->keys.size() % key_size != 0 ||
       (!evicted->values.empty() && evicted->values.size() != rows * value_size)) {
@@ -46,7 +45,8 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   demand.operations = n;
   demand.mixed = !batch.ops.empty();
   if (!demand.mixed) demand.kind = batch.op;
-  demand.inserts = demand.mixed || Inserts(batch.op);
+  // (Of mixed kinds, those that add items are invalid without values.)
+  demand.inserts = demand.mixed ? !batch.values.empty() : Inserts(batch.op);
   if (demand.inserts) demand.most_added = n;
   if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
   if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;

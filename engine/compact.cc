@@ -65,11 +65,7 @@ Compaction::Step Compaction::Next() {
   const Superblock& superblock = store_.pool_->superblock();
   const LevelSizes sizes = store_.SizesWanted();
   if (TriesOf(Step::kLevels) > 0 && SlotsOf(superblock.geometry, sizes) < space.Capacity()) {
-    LevelSizes levels = sizes;  // and one more, should an item find no slot in these
-    levels.insert(levels.begin(), store_.resizer_.growth().Next(sizes.front()));
-    if (EndOfAddedLevels(superblock, levels) <= store_.pool_->mapping().PossibleBytes()) {
-      return Step::kLevels;
-    }
+    if (store_.resizer_.CanMoveTo(sizes)) return Step::kLevels;
   }
   if (TriesOf(Step::kCells) > 0 && space.CanCompactCells(Items())) return Step::kCells;
   if (TriesOf(Step::kPlaces) > 0 && space.CanEndLower(SizesOf(superblock), Items())) {

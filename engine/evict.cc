@@ -45,6 +45,7 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
     });
   }
   const std::uint64_t missing = keys != nullptr ? keys->missing : may_add;
+  if (missing == 0) return false;  // also where the pool has more than the capacity: it keeps them
   const std::uint64_t stay = keys != nullptr ? keys->there : 0;
   if (there + missing <= capacity) return false;
   if (stay + missing > capacity) {

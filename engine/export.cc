@@ -60,6 +60,8 @@ std::uint64_t ExportState::Next(std::span<std::byte> keys, std::span<std::byte> 
                     "they are wanted, {} for each row",
                     keys.size(), values.size(), key_size, value_size));
   }
+  RequireHostMemory(keys.data(), keys.size(), "keys");
+  RequireHostMemory(values.data(), values.size(), "values");
   store_->process().Check();
   std::uint64_t filled = 0;
   for (; filled < room && !ended(); ++next_) {

@@ -16,6 +16,10 @@ namespace {
 // several. In tables that fill up badly, where that would happen often, no batch runs meanwhile.
 constexpr std::uint32_t kManySpares = 4;
 constexpr std::uint64_t kTinyLevel = 256;  // buckets
+// Who makes such a table smaller keeps room for levels that are likely to do: up to so many times
+// the present slots, or so many for each pair of items that hardly two of them meet in one.
+constexpr double kManySlots = 4;
+constexpr double kSlotsOfPair = 8;
 
 }  // namespace
 
@@ -117,6 +121,22 @@ bool Resizer::HaveRoom(const LevelSizes& added, std::uint64_t cell_bytes) const 
   const Superblock& superblock = pool_.superblock();
   const std::uint64_t end = std::max(UsedEnd(superblock), EndOfAddedLevels(superblock, added));
   return end + cell_bytes <= pool_.mapping().PossibleBytes();
+}
+
+bool Resizer::CanMoveTo(const LevelSizes& wanted) const {
+  const Superblock& superblock = pool_.superblock();
+  double slots = 0;  // of the largest for which there is to be room, at least
+  if (FillsUpBadly(growth_.geometry)) {
+    const auto items = static_cast<double>(space_.items());
+    slots = std::min(kManySlots * static_cast<double>(SlotsOf(superblock)),
+                     kSlotsOfPair * items * items);
+  }
+  LevelSizes levels = wanted;
+  do {
+    if (levels.size() >= kMaxLevels) return false;
+    levels.insert(levels.begin(), growth_.Next(levels.front()));
+  } while (static_cast<double>(SlotsOf(growth_.geometry, levels)) < slots);
+  return EndOfAddedLevels(superblock, levels) <= pool_.mapping().PossibleBytes();
 }
 
 bool Resizer::CanDrain(std::uint64_t cells) const { return CanDrainOf(pool_.superblock(), cells); }

@@ -50,6 +50,9 @@ class Resizer {
   bool GrowTo(double slots, std::uint64_t cell_bytes) GPM_REQUIRES(store_state);
   /// Whether levels for so many slots and one more, and cells of so many bytes besides, have room.
   bool HasRoomToGrow(double slots, std::uint64_t cell_bytes) const GPM_REQUIRES(store_state);
+  /// Whether a resize to these levels, which are smaller, has room, and for more of them, should an
+  /// item find no slot: one, or where the table fills up badly, so many that some are larger.
+  bool CanMoveTo(const LevelSizes& wanted) const GPM_REQUIRES(store_state);
   /// Whether a level can be drained beside batches, or go on to be, if so many cells are added: the
   /// executor can do that, the table fills up well, and there is room for more levels, should some
   /// item find no slot all the same.

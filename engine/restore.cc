@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/as_created.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
@@ -171,6 +172,14 @@ std::string NewPoolPath(const std::string& path) {
   return absolute;
 }
 
+/// What a snapshot's pool is like, as a store tells it.
+struct SnapshotShape {
+  const SnapshotHeader& header;
+  std::uint32_t key_size() const { return header.key_size; }
+  std::uint32_t value_size() const { return header.value_size; }
+  std::vector<Attribute> attributes() const { return ReadAttributes(header.attributes); }
+};
+
 OpenOptions WithoutSchedule(const OpenOptions& open) {
   OpenOptions options = open;
   options.snapshot = {};
@@ -202,8 +211,9 @@ Store Store::RestoreNewest(const std::string& folder, const std::string& path,
 }
 
 /// Tries the newest chain first, and of each as much as is whole.
+/// @param as_created what a pool has to be like, else nothing is done; null: as it is
 Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::string& path,
-                         const OpenOptions& open) {
+                         const OpenOptions& open, const CreateOptions* as_created) {
   const std::string pool = NewPoolPath(path);
   const bool keeps = !open.snapshot.path.empty();
   Log log(open.log);
@@ -228,6 +238,10 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
         const SnapshotChain chain(files, &why);
         whole = chain.files();
         if (whole > 0) {
+          if (as_created != nullptr) {
+            RequireAsCreated(path, "snapshot to restore it from", SnapshotShape{chain.newest()},
+                             *as_created);
+          }
           ChainItems items(chain, ThreadsForChain());
           try {
             store =

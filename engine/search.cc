@@ -73,6 +73,7 @@ void CheckQueries(const QueryArray& queries, std::span<const Attribute> attribut
     Refuse(fmt::format("'bounds' has {} elements; it must have {} for each query",
                        queries.bounds.size(), 2 * conditions));
   }
+  RequireHostMemory(queries.attributes.data(), queries.attributes.size_bytes(), "attributes");
   for (const std::uint32_t attribute : queries.attributes) {
     if (attribute >= attributes.size()) {
       Refuse(

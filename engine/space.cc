@@ -12,11 +12,14 @@ namespace {
 /// first.
 constexpr double kFullLoad = 0.95;
 
-/// Of the cells so large a share, but so many at most, are kept for updates, which give one back
-/// for each that they take: a full pool can still be updated, so many items at a time.
+/// Of the cells so large a share, but one at least, unless there is no other, and so many at most,
+/// are kept for updates, which give one back for each that they take: a full pool can still be
+/// updated, so many items at a time.
 constexpr std::uint64_t kKeptShare = 64;
 constexpr std::uint64_t kMostKeptCells = 4096;
-std::uint64_t KeptOf(std::uint64_t cells) { return std::min(cells / kKeptShare, kMostKeptCells); }
+std::uint64_t KeptOf(std::uint64_t cells) {
+  return cells < 2 ? 0 : std::clamp(cells / kKeptShare, std::uint64_t{1}, kMostKeptCells);
+}
 
 /// A mixed batch is expected to take at most so many times as many cells as others did, and so many
 /// more.

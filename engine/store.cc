@@ -137,11 +137,7 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
   ValidateSchedule(open.snapshot);
   if (open.snapshot.restore && IsGone(path)) {
     auto folder = std::make_unique<SnapshotFolder>(open.snapshot.path);
-    if (!folder->chains().empty()) {
-      Store store = RestoreFrom(std::move(folder), path, open);
-      RequireAsCreated(path, "pool", store, create);
-      return store;
-    }
+    if (!folder->chains().empty()) return RestoreFrom(std::move(folder), path, open, &create);
   }
   if (path == Mapping::kPinnedPath) return Create(path, create, open);
   if (open.snapshot.restore) {  // there is a pool, or there are no snapshots
@@ -195,6 +191,7 @@ const std::vector<Attribute>& Store::attributes() const { return Opened()->attri
 std::uint64_t Store::Apply(const Batch& batch) { return ApplyAndEvict(batch, nullptr); }
 
 std::uint64_t Store::ApplyAndEvict(const Batch& batch, Evicted* evicted) {
+  if (evicted != nullptr) evicted->count = 0;  // whatever the call is refused for
   StoreTicket state(Opened());
   state.Start(batch, nullptr, Answers::kWhenAwaited, evicted);
   state.Wait();

@@ -30,6 +30,9 @@ std::uint64_t RandomWord() {
 }
 
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log* log) {
+  if (open.executor < ExecutorKind::kAuto || open.executor > ExecutorKind::kCuda) {
+    throw Error(ErrorCode::kInvalidArgument, "executor: it is none of ExecutorKind's");
+  }
   Mapping& mapping = pool.mapping();
   if (mapping.persist().tracer() != nullptr) return MakeCpuExecutor(open.threads, mapping);
   if (open.executor == ExecutorKind::kAuto) {

@@ -19,6 +19,7 @@
 #include "pm/gpu_host.h"
 #include "pm/mapping_parts.h"
 #include "pm/memory_nodes.h"
+#include "pm/text.h"
 #include "pm/thread_pool.h"
 
 namespace gpm {
@@ -45,6 +46,9 @@ Mapping::Mapping(const std::string& path, const Options& options)
       path_(path),
       read_only_(options.read_only),
       anonymous_(path == kPinnedPath) {
+  if (path.find('\0') != std::string::npos) {
+    throw Error(ErrorCode::kInvalidArgument, Quoted(path) + ": no path has a zero byte");
+  }
   try {
     if (anonymous_ && !options.create) {
       throw Error(

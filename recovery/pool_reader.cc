@@ -50,13 +50,19 @@ StoreStats PoolReader::Stats() const {
 }
 
 bool PoolReader::Get(std::span<const std::byte> key, std::span<std::byte> value) const {
-  const auto expect = [](const char* name, std::size_t bytes, std::uint32_t expected) {
-    if (bytes == expected) return;
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the {} has {} bytes, the pool's have {}", name, bytes, expected));
+  const auto expect = [](const char* name, std::span<const std::byte> array,
+                         std::uint32_t expected) {
+    if (array.size() != expected) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the {} has {} bytes, the pool's have {}", name, array.size(), expected));
+    }
+    if (array.data() == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the {} is a null pointer", name));
+    }
   };
-  expect("key", key.size(), key_size());
-  expect("value", value.size(), value_size());
+  expect("key", key, key_size());
+  expect("value", value, value_size());
   return FindInPool(impl_->pool(), key, value);
 }
 

@@ -92,7 +92,8 @@ std::string LastLine(const std::string& text) {
 }  // namespace
 
 SnapshotFolder::SnapshotFolder(const std::string& path) : path_(AbsolutePath(path)) {
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) ThrowFileError(path, "make", errno);
+  made_ = mkdir(path.c_str(), 0777) == 0;
+  if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);
   fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd_ < 0) ThrowFileError(path, "open", errno);
   try {
@@ -108,7 +109,10 @@ SnapshotFolder::SnapshotFolder(const std::string& path) : path_(AbsolutePath(pat
   }
 }
 
-SnapshotFolder::~SnapshotFolder() { LetGo(); }
+SnapshotFolder::~SnapshotFolder() {
+  if (made_ && fd_ >= 0 && getpid() == process_) rmdir(path_.c_str());
+  LetGo();
+}
 
 void SnapshotFolder::LetGo() noexcept {
   if (fd_ < 0) return;

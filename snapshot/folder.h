@@ -42,7 +42,7 @@ class SnapshotFolder {
   /// Makes the folder if need be, but none above it; locks it and reads what is there.
   /// @throws Error kBusy (another store keeps its snapshots there), kIo, kNoSpace
   explicit SnapshotFolder(const std::string& path);
-  ~SnapshotFolder();
+  ~SnapshotFolder();  ///< removes the folder, if it made it and nothing is in it
   SnapshotFolder(const SnapshotFolder&) = delete;
   SnapshotFolder& operator=(const SnapshotFolder&) = delete;
 
@@ -88,6 +88,7 @@ class SnapshotFolder {
   const std::string path_;          ///< absolute
   const pid_t process_ = getpid();  ///< whose lock it is
   int fd_ = -1;
+  bool made_ = false;  ///< there was no folder
   std::vector<SnapshotId> pools_;
   std::vector<Chain> chains_;
   std::uint64_t last_number_ = 0;  ///< of a chain, ever

@@ -23,6 +23,7 @@
 
 #include "gpmstore/error.h"
 #include "pm/format.h"
+#include "pm/text.h"
 
 namespace gpm {
 namespace {
@@ -89,6 +90,9 @@ void ThrowFileError(const std::string& path, const char* what, int error) {
 
 std::string AbsolutePath(const std::string& path) {
   if (path.empty()) return path;
+  if (path.find('\0') != std::string::npos) {
+    throw Error(ErrorCode::kInvalidArgument, Quoted(path) + ": no path has a zero byte");
+  }
   std::error_code error;
   std::string absolute = std::filesystem::absolute(path, error).string();
   if (error) ThrowFileError(path, "find", error.value());

@@ -156,6 +156,24 @@ TEST_F(BadInputTest, PathsThatCantBeCreated) {
   EXPECT_TRUE(ErrorOf([&] { Store::Create("", {}, TestOpenOptions()); }).has_value());
 }
 
+TEST_F(BadInputTest, PathsWithAZeroByte) {
+  const std::string path = MakePool();
+  const std::string beyond = path + std::string("\0x", 2);
+  const std::string missing = NewPath();
+  OpenOptions open = TestOpenOptions();
+  const auto refused = [](auto&& call) { EXPECT_EQ(ErrorOf(call), ErrorCode::kInvalidArgument); };
+  refused([&] { Store::Open(beyond, open); });
+  refused([&] { Store::Create(missing + std::string("\0x", 2), {}, open); });
+  refused([&] { CheckPool(beyond); });
+  {
+    Store store = Store::Open(path, open);
+    refused([&] { store.Snapshot(missing + std::string("\0x", 2)); });
+  }
+  open.snapshot.path = missing + std::string("\0x", 2);
+  refused([&] { Store::Open(path, open); });
+  EXPECT_FALSE(std::filesystem::exists(missing));
+}
+
 TEST_F(BadInputTest, PathsThatCantBeOpened) {
   std::string message;
   const std::string missing = NewPath();
@@ -340,6 +358,72 @@ TEST_F(BadInputTest, ArraysThatCantBeReached) {
   EXPECT_EQ(store.Stats().items, before.items);
 }
 
+/// Null pointers with a length, and addresses beside them.
+TEST_F(BadInputTest, ArraysThatAreNull) {
+  CreateOptions create = Shape(kKeySize, kValueSize);
+  create.attributes = {{.name = "a", .offset = 0, .bytes = 8}};
+  OpenOptions open = TestOpenOptions();
+  open.capacity.items = 10;
+  Store store = Store::Create(NewPath(), create, open);
+  TestBatch batch(kKeySize, kValueSize);
+  for (std::uint64_t i = 0; i < 10; ++i) batch.Add(Op::kInsert, i, i);
+  ASSERT_EQ(batch.CallFor(store, Op::kInsert), 0u);
+  TestBatch more(kKeySize, kValueSize);
+  for (std::uint64_t i = 0; i < 10; ++i) more.Add(Op::kInsert, 100 + i, i);
+  const Batch inserts = more.Mixed();
+  const auto refused = [&](const char* name, auto&& call) {
+    std::string message;
+    EXPECT_EQ(ErrorOf(call, &message), ErrorCode::kInvalidArgument) << name;
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+  };
+  const auto null_bytes = [](std::size_t n, std::uintptr_t at = 0) {
+    return std::span<std::byte>(reinterpret_cast<std::byte*>(at), n);
+  };
+  const std::span<std::uint64_t> null_words(static_cast<std::uint64_t*>(nullptr), 2);
+  Bytes rows(10 * kKeySize);
+  std::uint64_t counts[1], offsets[2];
+  const std::uint32_t attributes[1] = {0};
+  const std::uint64_t bounds[2] = {0, ~std::uint64_t{0}};
+  const std::vector<Query> queries(1);
+  const auto search = [&](const char* name, Matches matches) {
+    refused(name, [&] { store.Search(queries, 10, &matches); });
+    const QueryArray array{.attributes = attributes, .bounds = bounds};
+    refused(name, [&] { store.Search(array, 10, &matches); });
+  };
+  search("counts", {.counts = null_words.first(1)});
+  search("offsets", {.counts = counts, .offsets = null_words, .keys = rows});
+  search("keys", {.counts = counts, .offsets = offsets, .keys = null_bytes(rows.size())});
+  Matches matches{.counts = counts};
+  refused("bounds", [&] {
+    store.Search(QueryArray{.attributes = attributes, .bounds = null_words}, 10, &matches);
+  });
+  const std::span<const std::uint32_t> null_places(static_cast<std::uint32_t*>(nullptr), 1);
+  refused("attributes", [&] {
+    store.Search(QueryArray{.attributes = null_places, .bounds = bounds}, 10, &matches);
+  });
+  Exporter exporter = store.Export();
+  refused("keys", [&] { exporter.Next(null_bytes(kKeySize), {}); });
+  refused("values",
+          [&] { exporter.Next(std::span(rows).first(kKeySize), null_bytes(kValueSize)); });
+  exporter = Exporter();
+  const auto insert = [&](Evicted evicted) {
+    store.InsertAndEvict(inserts.keys, inserts.values, inserts.results, &evicted);
+  };
+  refused("evicted keys", [&] { insert({.keys = null_bytes(rows.size())}); });
+  refused("evicted values", [&] { insert({.keys = rows, .values = null_bytes(10 * kValueSize)}); });
+  const InitialValue initial = InitialValue::Constant(null_bytes(kValueSize, 64));
+  refused("initial.row", [&] {
+    store.FindOrInsert(inserts.keys, initial, Element::kNone, {}, {}, inserts.results);
+  });
+  if (TestExecutor() == ExecutorKind::kCpu) {
+    refused("keys", [&] {
+      store.Insert(null_bytes(inserts.keys.size(), 4), inserts.values, inserts.results);
+    });
+  }
+  EXPECT_EQ(store.Stats().items, 10u);
+  EXPECT_EQ(store.Stats().evicted, 0u);
+}
+
 TEST_F(BadInputTest, KindThatIsNone) {
   const std::string path = MakePool();
   Store store = Store::Open(path, TestOpenOptions());
@@ -375,6 +459,24 @@ TEST_F(BadInputTest, KindsThatAreNoneAmongOthersChangeNothing) {
     }
     EXPECT_EQ(contents(), before) << n;
   }
+}
+
+TEST_F(BadInputTest, OptionsThatAreNone) {
+  const auto refused = [&](const OpenOptions& open, const std::string& cause) {
+    const std::string path = NewPath();
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { Store::Create(path, {}, open); }, &message),
+              ErrorCode::kInvalidArgument);
+    EXPECT_NE(message.find(cause), std::string::npos) << message;
+    EXPECT_FALSE(std::filesystem::exists(path));
+  };
+  OpenOptions open = TestOpenOptions();
+  open.executor = static_cast<ExecutorKind>(9);
+  refused(open, "executor");
+  open = TestOpenOptions();
+  open.cache.directory = true;
+  open.cache.policy = static_cast<CachePolicy>(77);
+  refused(open, "policy");
 }
 
 TEST_F(BadInputTest, ExecutorThatIsNotThere) {

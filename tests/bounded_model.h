@@ -41,12 +41,10 @@ class BoundedModel {
   std::vector<Row> MakeWay(const TestBatch& batch, std::uint64_t room = ~0ull) {
     std::set<std::string> there;
     std::set<std::string> missing;
-    bool inserts = false;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const std::string key = AsString(batch.key(i));
       const Op op = batch.op(i);
       const bool adds = op == Op::kInsert || op == Op::kUpsert || op == Op::kFindOrInsert;
-      inserts |= adds;
       if (items_.contains(key)) {
         there.insert(key);
       } else if (adds) {
@@ -54,7 +52,7 @@ class BoundedModel {
       }
     }
     std::vector<Row> evicted;
-    if (!inserts || items_.size() + missing.size() <= capacity_.items) return evicted;
+    if (missing.empty() || items_.size() + missing.size() <= capacity_.items) return evicted;
     const std::uint64_t needed = items_.size() + missing.size() - capacity_.items;
     std::vector<std::pair<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, std::string>>
         order;

@@ -220,6 +220,11 @@ TEST_F(CapacityTest, ArraysThatAreTooSmallAreRefusedBeforeAnythingChanges) {
   const Batch next = more.Mixed();
   EXPECT_EQ(store.InsertAndEvict(next.keys, next.values, next.results, &only_keys), 0u);
   EXPECT_EQ(only_keys.count, 40u);
+  EXPECT_EQ(ErrorOf([&] {
+              store.InsertAndEvict(next.keys.first(7), next.values, next.results, &only_keys);
+            }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(only_keys.count, 0u) << "of the call before";
   // Arrays of other shapes.
   Evicted wrong{.keys = std::span(keys).first(12)};
   EXPECT_EQ(ErrorOf([&] { insert(&wrong); }), ErrorCode::kInvalidArgument);
@@ -279,16 +284,46 @@ TEST_F(CapacityTest, APoolThatHasMoreKeepsThemUntilABatchAddsSome) {
   Store store = Store::Open(path, WithCapacity(100, EvictionPolicy::kOldest));
   EXPECT_EQ(store.Stats().items, 1000u);
   Put(store, Numbers(0, 10), Op::kUpdate);
+  Put(store, Numbers(0, 200), Op::kUpsert);  // more than the capacity, all of them there
+  TestBatch inserts(8, kValueSize);
+  TestBatch finds(8, kValueSize);
+  for (std::uint64_t key = 0; key < 200; ++key) {
+    inserts.Add(Op::kInsert, key, key);
+    finds.Add(Op::kFind, key + 900, 0);
+  }
+  EXPECT_EQ(inserts.CallFor(store, Op::kInsert), 200u);
+  EXPECT_EQ(inserts.CallFor(store, Op::kFindOrInsert), 200u);
+  EXPECT_EQ(store.Apply(finds.Mixed()), 100u);
   EXPECT_EQ(store.Stats().items, 1000u);
+  TestBatch erase(8, kValueSize);
+  erase.Add(Op::kErase, 999, 0);
+  EXPECT_EQ(store.Apply(erase.Mixed()), 0u);
+  EXPECT_EQ(store.Stats().items, 999u);
+  EXPECT_EQ(store.Stats().evicted, 0u);
   EvictedRows rows(2000, 8, kValueSize);
   TestBatch batch(8, kValueSize);
   for (std::uint64_t key = 5000; key < 5010; ++key) batch.Add(Op::kInsert, key, key);
   const Batch call = batch.Mixed();
   EXPECT_EQ(store.InsertAndEvict(call.keys, call.values, call.results, &rows.at), 0u);
-  EXPECT_EQ(rows.at.count, 916u);
+  EXPECT_EQ(rows.at.count, 915u);
   EXPECT_EQ(store.Stats().items, 94u);
   const std::set<std::uint64_t> keys = KeysOf(store);
   for (std::uint64_t key = 5000; key < 5010; ++key) EXPECT_TRUE(keys.contains(key));
+}
+
+/// Without values a mixed batch adds nothing, whatever its kinds: nothing makes way for it.
+TEST_F(CapacityTest, AnInvalidInsertEvictsNothing) {
+  Store store =
+      Store::Create(NewPath(), Shape(8, kValueSize), WithCapacity(10, EvictionPolicy::kLru));
+  Put(store, Numbers(0, 10));
+  TestBatch batch(8, kValueSize);
+  for (std::uint64_t key = 100; key < 120; ++key) batch.Add(Op::kInsert, key, key);
+  Batch call = batch.Mixed();
+  call.values = {};
+  EXPECT_EQ(store.Apply(call), 20u);
+  for (std::size_t i = 0; i < batch.size(); ++i) EXPECT_EQ(batch.result(i), Result::kInvalid);
+  EXPECT_EQ(store.Stats().evicted, 0u);
+  EXPECT_EQ(store.Stats().items, 10u);
 }
 
 /// The batch that evicts them leaves fewer items (OpenOptions::compact_below).

@@ -78,6 +78,33 @@ TEST_F(CompactionTest, CompactGivesBackWhatItemsDoNotNeed) {
   }
 }
 
+/// Of a table with few candidate slots nobody knows how small it can be made: where there is no
+/// room for a larger one, should it turn out to be too small, it stays.
+TEST_F(CompactionTest, AFullPoolOfAnyGeometryStaysUsable) {
+  constexpr Geometry kGeometries[] = {{1, 2, 1}, {2, 1, 1}, {4, 1, 1}, {1, 1, 4}};
+  value_size_ = 8;
+  for (const Geometry geometry : kGeometries) {
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      const bool by_itself = seed % 2 == 1;
+      const std::uint64_t kept_percent = seed % 4 < 2 ? 40 : 15;
+      SCOPED_TRACE(testing::Message() << GeometryName(geometry) << ", seed " << seed);
+      CreateOptions create = test::Shape(8, 8);
+      create.geometry = geometry;
+      create.hash_seed = seed;
+      OpenOptions open = test::TestOpenOptions(std::uint64_t{1} << 20);
+      if (by_itself) open.compact_below = 0.4;
+      Store store = Store::Create(NewPath(), create, open);
+      std::uint64_t keys = 0;
+      while (Count(Apply(store, Op::kInsert, keys, 256), Result::kNoSpace) == 0) keys += 256;
+      const std::uint64_t kept = keys * kept_percent / 100;
+      Apply(store, Op::kErase, kept, keys + 256 - kept);
+      if (!by_itself) store.Compact();
+      EXPECT_EQ(Count(Apply(store, Op::kFind, 0, keys + 256), Result::kOk), kept);
+      EXPECT_EQ(store.Stats().items, kept);
+    }
+  }
+}
+
 TEST_F(CompactionTest, SegmentsWithoutACellCountAsNothing) {
   // Large values: the gap that a level leaves becomes part of a segment, and holds no cell.
   Store store = Make(70'000);

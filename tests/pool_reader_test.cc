@@ -128,6 +128,10 @@ TEST_F(PoolReaderTest, Refuses) {
   EXPECT_TRUE(first.Get(key, value));
   EXPECT_EQ(ErrorOf([&] { (void)first.Get(longer, value); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([&] { (void)first.Get(key, longer); }), ErrorCode::kInvalidArgument);
+  const std::span<const std::byte> no_key(static_cast<const std::byte*>(nullptr), key.size());
+  const std::span<std::byte> no_value(static_cast<std::byte*>(nullptr), value.size());
+  EXPECT_EQ(ErrorOf([&] { (void)first.Get(no_key, value); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { (void)first.Get(key, no_value); }), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -443,6 +443,11 @@ TEST_F(RowStoreTest, BadInputIsRefused) {
   refuses(drawn(InitialValue::Uniform(1, 2, 1)), "low 2");
   refuses(drawn(InitialValue::Normal(1, 0, -1)), "deviation -1");
   refuses(drawn(InitialValue::Normal(1, std::numeric_limits<float>::quiet_NaN(), 1)), "mean nan");
+  refuses(drawn(InitialValue::Uniform(1, 0, 70'000)), "high 70000 can't be drawn as float16");
+  refuses({.op = find_or_insert,
+           .element = Element::kBFloat16,
+           .initial = InitialValue::Uniform(1, std::numeric_limits<float>::lowest(), 0)},
+          "can't be drawn as bfloat16");
   InitialValue cut = InitialValue::Uniform(1, 0, 1);
   cut.drawn_bytes = 3;
   refuses(drawn(cut), "3 bytes of its initial values");

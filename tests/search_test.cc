@@ -357,8 +357,24 @@ TEST_F(SearchTest, UpdatesAFullPool) {
   ExpectSound(store.path(), items);
 }
 
-/// So few cells that none is kept for updates, and each has an item: no item can be updated.
+/// One cell alone, so that none is kept for updates, and it has an item: that can't be updated.
 TEST_F(SearchTest, AnUpdateWithoutAnyFreeCellSaysSo) {
+  constexpr std::uint32_t kLarge = 512 << 10;
+  ModelledStore store(NewPath(), SearchedShape(8, kLarge), TestOpenOptions(1 << 20));
+  store.Apply(Op::kInsert, {0});
+  ASSERT_EQ(store.store().Stats().value_cells, 1u) << "one is kept for updates";
+  std::string message;
+  ASSERT_EQ(ErrorOf([&] { store.store().UpdateWhere({}, PutTag(Tag(7, 7))); }, &message),
+            ErrorCode::kNoSpace);
+  EXPECT_NE(message.find("new values of 1 items; 0 were changed"), std::string::npos) << message;
+  store.ExpectContents();
+  store.Apply(Op::kErase, {0});  // whose cell does for another
+  store.Apply(Op::kInsert, {1});
+  store.Reopen();
+}
+
+/// Few cells, all but one with items: that one does for all.
+TEST_F(SearchTest, AFullPoolOfFewCellsIsUpdated) {
   constexpr std::uint32_t kLarge = 32 << 10;
   ModelledStore store(NewPath(), SearchedShape(8, kLarge), TestOpenOptions(1 << 20));
   for (bool full = false; !full;) {
@@ -367,18 +383,13 @@ TEST_F(SearchTest, AnUpdateWithoutAnyFreeCellSaysSo) {
     store.Apply(batch, true);
     full = batch.result(0) == Result::kNoSpace;
   }
-  ASSERT_LT(store.store().Stats().value_cells, 64u) << "cells are kept for updates";
-  ASSERT_EQ(store.store().Stats().free_cells, 0u);
+  ASSERT_LT(store.store().Stats().value_cells, 64u);
   const std::uint64_t items = store.model().size();
-  std::string message;
-  ASSERT_EQ(ErrorOf([&] { store.store().UpdateWhere({}, PutTag(Tag(7, 7))); }, &message),
-            ErrorCode::kNoSpace);
-  EXPECT_NE(message.find("new values of " + std::to_string(items) + " items; 0 were changed"),
-            std::string::npos)
-      << message;
-  store.ExpectContents();
-  store.Apply(Op::kErase, {0});  // whose cell does for all others
-  EXPECT_EQ(store.store().UpdateWhere({}, PutTag(Tag(7, 7))), items - 1);
+  EXPECT_EQ(store.store().Stats().value_cells, items + 1);
+  store.Apply(Op::kUpdate, {0}, 5);
+  store.Apply(Op::kUpsert, {1}, 5);
+  store.Apply(Op::kUpdate, Numbers(0, items), 6);
+  EXPECT_EQ(store.store().UpdateWhere({}, PutTag(Tag(7, 7))), items);
   for (auto& [key, value] : store.model()) value = MakeValue(Tag(7, 7), kLarge);
   store.Reopen();
 }

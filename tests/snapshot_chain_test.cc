@@ -100,6 +100,14 @@ TEST_F(SnapshotTest, ASideSnapshotLeavesTheChainAsItIs) {
   ExpectRestores({side}, at_side);
   ExpectRestores({first, leaf}, at_leaf);
   ExpectRestores({first, second}, store.model());
+  // One on a chain that is named: the last of that is the base then.
+  const std::string apart = NewPath();
+  const std::string third = NewPath();
+  store.store().Snapshot(apart, {.chain = {first}, .track_changes = false});
+  ExpectRestores({first, apart}, store.model());
+  store.Apply(Op::kUpdate, Numbers(300, 20), 3);
+  store.store().Snapshot(third, {.base = first});
+  ExpectRestores({first, third}, store.model());
 }
 
 TEST_F(SnapshotTest, WrongBasesAreRefused) {

@@ -227,9 +227,18 @@ TEST_F(SnapshotScheduleTest, APoolThatIsGoneIsRestored) {
     fs::remove(pool_);
   }
   EXPECT_EQ(TakeWarnings(), "");
-  // Of other sizes than the caller would have.
-  EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(pool_, Shape(8, 30), open); }),
-            ErrorCode::kInvalidArgument);
+  // Of other sizes or attributes than the caller would have: nothing is restored.
+  CreateOptions searched = Shape(16, 30);
+  searched.attributes = {{.name = "a", .offset = 0, .bytes = 8}};
+  const std::string manifest = ReadFile(File("MANIFEST"));
+  for (const CreateOptions& other : {Shape(8, 30), Shape(16, 32), searched}) {
+    EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(pool_, other, open); }),
+              ErrorCode::kInvalidArgument);
+    EXPECT_FALSE(fs::exists(pool_));
+    EXPECT_EQ(ReadFile(File("MANIFEST")), manifest);
+  }
+  Store store = Store::OpenOrCreate(pool_, Shape(16, 30), open);
+  ExpectContents(store, model);
 }
 
 TEST_F(SnapshotScheduleTest, APinnedPoolIsRestoredEachTime) {
@@ -244,6 +253,29 @@ TEST_F(SnapshotScheduleTest, APinnedPoolIsRestoredEachTime) {
     batch.Compare(model);
     store.Close();
   }
+}
+
+/// Who gets no store finds no folder either that was not there.
+TEST_F(SnapshotScheduleTest, WhatFailsLeavesNoFolder) {
+  CreateOptions bad = Shape(8, 40);
+  bad.key_size = 0;
+  for (const bool restore : {false, true}) {
+    EXPECT_EQ(ErrorOf([&] { Store::Create(pool_, bad, Scheduled(restore)); }),
+              ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(pool_, bad, Scheduled(restore)); }),
+              ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { Store::Open(pool_, Scheduled(restore)); }), ErrorCode::kNotFound);
+    EXPECT_FALSE(fs::exists(folder_));
+  }
+  // Nor under the pool's own name.
+  OpenOptions same = Scheduled();
+  same.snapshot.path = pool_;
+  EXPECT_TRUE(ErrorOf([&] { Store::Create(pool_, Shape(8, 40), same); }).has_value());
+  EXPECT_FALSE(fs::exists(pool_));
+  // One that was there stays.
+  fs::create_directory(folder_);
+  EXPECT_EQ(ErrorOf([&] { Store::Create(pool_, bad, Scheduled()); }), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(fs::exists(folder_));
 }
 
 TEST_F(SnapshotScheduleTest, NothingBecomesAnEmptyStoreSilently) {

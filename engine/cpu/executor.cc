@@ -48,7 +48,9 @@ void RequireHostMemory(const void* array, std::size_t bytes, const char* name) {
   constexpr std::uintptr_t kWord = 8;  // bytes of the kernel's signal set; in one page if aligned
   constexpr int kNothing = -1;
   const std::uintptr_t word = reinterpret_cast<std::uintptr_t>(array) / kWord * kWord;
-  if (syscall(SYS_rt_sigprocmask, kNothing, word, nullptr, kWord) < 0 && errno == EFAULT) {
+  // (For a null pointer, the call reads nothing.)
+  if (word == 0 ||
+      (syscall(SYS_rt_sigprocmask, kNothing, word, nullptr, kWord) < 0 && errno == EFAULT)) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string("batch: '") + name +
                     "' is not in memory that the host can read; the cpu executor takes host memory "

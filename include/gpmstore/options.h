@@ -216,7 +216,8 @@ struct CreateOptions {
   std::uint32_t key_size = 8;      ///< bytes: 1 to 255
   std::uint32_t value_size = 128;  ///< bytes: 1 to 16 MiB
   Geometry geometry{};             ///< default 2L-2H-8S
-  /// Items that fit without resizing; 0: start small. The pool grows by itself in any case.
+  /// Items that fit without resizing (nobody knows in a table of one location or fewer than 8
+  /// candidates: Store::Reserve); 0: start small. The pool grows by itself in any case.
   std::uint64_t initial_capacity = 0;
   /// Of a DAX device: what it holds is lost. Else one that is not empty is refused, as is any file.
   bool overwrite = false;

@@ -22,7 +22,7 @@ struct SnapshotOptions {
   /// Whether the next snapshot may be an increment on this one. The store then marks what changes
   /// from now on: it takes 2 to 4 bytes for each item, in the executor's memory, and a change one
   /// more write of a byte there. Without it, the base of the next increment stays what it was, if
-  /// there is one, and with it what is marked.
+  /// there is one, and with it what is marked; with `chain`, it is the last file of that.
   bool track_changes = true;
   /// That copy values and write them; 0: some of the machine's. Writes are in flight at once.
   unsigned threads = 0;

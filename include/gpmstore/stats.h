@@ -42,7 +42,7 @@ struct CacheStats {
   std::uint64_t bytes = 0;      ///< of the executor's memory that they take, in all
   std::uint64_t refreshes = 0;  ///< completed
   double refresh_seconds = 0;   ///< of the last one, from its start to its end
-  std::uint64_t found = 0;      ///< finds that found their key, while there was a directory
+  std::uint64_t found = 0;      ///< StoreStats::finds_found, if there is a directory
   std::uint64_t hits = 0;       ///< of those, that read no persistent memory for the value
 };
 
@@ -79,7 +79,8 @@ struct StoreStats {
   /// DeviceView is not counted; what a store does to keep to its capacity is.
   std::array<std::uint64_t, kOpKinds> operations{};
   std::uint64_t mixed_operations = 0;
-  std::uint64_t finds_found = 0;     ///< finds that found their key, of all batches that have ended
+  /// Finds and find-or-inserts that found their key, of all batches that have ended.
+  std::uint64_t finds_found = 0;
   std::uint64_t capacity_items = 0;  ///< Capacity::items; 0: there is none
   std::uint64_t evicted = 0;         ///< items since open
   std::uint64_t evictions = 0;       ///< batches that evicted

@@ -98,7 +98,8 @@ class Store {
   /// Creates a pool and opens it.
   /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
   /// @throws Error kInvalidArgument, kExists (also: the folder of `open.snapshot` has snapshots),
-  ///         kNoSpace, kUnsupported (executor), kIo, kGpu; no file is left behind
+  ///         kNotFound (the folder that the pool, or that of its snapshots, is to be in), kNoSpace,
+  ///         kUnsupported (executor), kIo, kGpu; no file is left behind
   static Store Create(const std::string& path, const CreateOptions& create,
                       const OpenOptions& open = {});
 
@@ -114,7 +115,8 @@ class Store {
   /// and there are snapshots, a pool that is not there is restored, and not created.
   /// @param create of an existing pool, its key size, value size and attributes, if it has some,
   ///        have to be those of the pool
-  /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes
+  /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes, or snapshots of
+  ///         one, which then is not restored
   static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
                             const OpenOptions& open = {});
 
@@ -207,8 +209,9 @@ class Store {
   bool Delete(std::span<const std::byte> key);  ///< @return whether there was such an item
 
   /// Makes room for `items` items in all, at once: the levels and value cells that they need, each
-  /// item that is there moved once, so that inserts up to there resize nothing. Excludes batches
-  /// meanwhile.
+  /// item that is there moved once, so that inserts up to there resize nothing (in a table that
+  /// fills up badly, of one location or fewer than 8 candidates, they may all the same: nobody
+  /// knows how many slots that takes). Excludes batches meanwhile.
   /// @throws Error kNoSpace when the pool can't grow so far (its maximum is looked at before
   ///         anything is done, and gaps that dropped levels left do not count; a medium may fill up
   ///         halfway, which loses nothing), kIo, kGpu, kBusy
@@ -218,7 +221,9 @@ class Store {
   /// a way that survives a crash at any point), the end of the pool's file, and the directory's
   /// memory. What Reserve was last called for since the store was opened, or the pool created for
   /// since it was created, stays. Works in a few turns, which exclude batches; between two of them
-  /// the batches that waited run, and others with them, for as long as the turn took.
+  /// the batches that waited run, and others with them, for as long as the turn took. A table that
+  /// fills up badly (Reserve) keeps its levels unless the pool has room for far larger ones, should
+  /// smaller ones not do.
   /// @throws Error kUnsupported (a batch failed since the store was opened), kIo, kGpu, kBusy
   void Compact();
 
@@ -354,7 +359,7 @@ class Store {
   const std::shared_ptr<StoreImpl>& Opened() const;
   bool ForEachUntil(const StoppableVisitor& visit);
   static Store RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::string& path,
-                           const OpenOptions& open);
+                           const OpenOptions& open, const CreateOptions* as_created = nullptr);
   std::shared_ptr<StoreImpl> impl_;
 };
 
