@@ -26,6 +26,13 @@ class SnapshotFaultTest : public PoolTest {
     for (const std::uint64_t key : Numbers(first, count)) batch.Add(Op::kInsert, key, key);
     EXPECT_EQ(batch.CallFor(store, Op::kInsert), 0u);
   }
+  /// A path in a folder of its own: a restore reads the names beside its pool, so that what faults
+  /// before left there would be calls of it.
+  std::string NewPathAlone() {
+    const std::string folder = NewPath();
+    std::filesystem::create_directory(folder);
+    return folder + "/pool";
+  }
 };
 
 /// A restore whose snapshots can't be kept leaves no pool.
@@ -41,7 +48,7 @@ TEST_F(SnapshotFaultTest, ARestoreThatCantKeepSnapshotsLeavesNoPool) {
   bool hit = true;
   std::uint64_t failures = 0;
   for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
-    const std::string path = NewPath();
+    const std::string path = NewPathAlone();
     std::filesystem::remove_all(folder);
     OpenOptions keeps = open;
     keeps.snapshot.path = folder;
@@ -88,7 +95,7 @@ TEST_F(SnapshotFaultTest, ARestoreFromAFolderLeavesAPoolOrNone) {
   bool hit = true;
   std::uint64_t failures = 0;
   for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
-    const std::string path = NewPath();
+    const std::string path = NewPathAlone();
     fs::remove_all(copy);
     fs::copy(folder, copy);
     std::optional<Store> store;
