@@ -60,7 +60,7 @@ TEST_F(CapacityFaultTest, WhatOthersEraseMeanwhileIsNoRoom) {
       const Fault action(FaultKind::kAllocation, k, [&] {
         asked = true;
         // It may have to wait for this call.
-        const int most = came_back == 0 ? 1000 : 20;
+        const int most = came_back == 0 ? 200 : 20;
         for (int i = 0; i < most && !erased; ++i) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }

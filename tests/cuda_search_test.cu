@@ -67,7 +67,7 @@ class CudaSearchTest : public SearchTest {
 
 TEST_F(CudaSearchTest, AStreamThatIsCapturedIsRefused) {
   for (const bool indexed : {false, true}) {
-    ModelledStore store(NewPath(), SearchedShape(8, 40), Indexed(indexed, {"session"}));
+    ModelledStore store(NewPath(), SearchedShape(8, 40), Indexed(indexed));
     TestBatch batch = RandomBatch(store, 700);
     store.Apply(batch);
     const QueryRows queries({RandomQuery()});
