@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/host_item_ranks.h"
+#include "engine/thread_number.h"
 #include "gpmstore/error.h"
 #include "pm/text.h"
 

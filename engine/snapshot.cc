@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/store_impl.h"
+#include "engine/thread_number.h"
 #include "engine/wait_until.h"
 #include "pm/clock.h"
 #include "snapshot/reader.h"
@@ -117,6 +118,9 @@ Snapshots::Turn::Turn(Snapshots& snapshots, bool exports) : snapshots_(snapshots
   snapshots.RefuseExporter();
   WaitUntil(lock, snapshots.changed_, snapshots.tracer_,
             [&]() GPM_REQUIRES(snapshots.mutex_) { return !snapshots.taken_; });
+  if (snapshots.ended_) {
+    throw Error(ErrorCode::kInvalidArgument, "the store was closed while this waited for its turn");
+  }
   snapshots.taken_ = true;
   if (exports) snapshots.exporter_ = ThreadNumber();
 }
@@ -144,6 +148,11 @@ void Snapshots::AwaitCopied() {
   MutexLock lock(mutex_);
   RefuseExporter();
   WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !copying_; });
+}
+
+void Snapshots::End() {
+  const MutexLock lock(mutex_);
+  ended_ = true;
 }
 
 bool Snapshots::exporting() {

@@ -41,7 +41,8 @@ class Snapshots {
   class Turn {
    public:
     /// @param exports values are copied as the caller of this thread asks for them
-    /// @throws Error(kBusy) where this thread has the turn for an export, or a DeviceScope open
+    /// @throws Error kBusy where this thread has the turn for an export, or a DeviceScope open;
+    ///         kInvalidArgument after End
     explicit Turn(Snapshots& snapshots, bool exports = false);
     ~Turn();
     Turn(const Turn&) = delete;
@@ -65,6 +66,8 @@ class Snapshots {
   /// Also by who is alone, if no export holds cells. @throws Error(kBusy) where this thread
   /// exports, or has a DeviceScope open
   void AwaitCopied();
+  /// By who has the turn: nobody gets it any more, as the store is closed.
+  void End();
   /// Whether an export holds cells, or may soon.
   bool exporting();
 
@@ -88,6 +91,7 @@ class Snapshots {
   std::condition_variable changed_;
   bool taken_ GPM_GUARDED_BY(mutex_) = false;
   bool copying_ GPM_GUARDED_BY(mutex_) = false;
+  bool ended_ GPM_GUARDED_BY(mutex_) = false;
   std::optional<std::uint64_t> exporter_
       GPM_GUARDED_BY(mutex_);  ///< thread that has the turn for that
   std::uint64_t count_ GPM_GUARDED_BY(mutex_) = 0;

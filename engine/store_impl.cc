@@ -361,6 +361,8 @@ void StoreImpl::Close() {
     log_.Tell();
     if (closed()) return;  // by the log
   }
+  // (A snapshot whose values are copied has the executor's memory until its file is synced.)
+  const Snapshots::Turn turn(snapshots_);
   const Admission::Alone alone(admission_);
   AwaitHeldCells();
   snapshots_.AwaitCopied();
@@ -391,6 +393,7 @@ void StoreImpl::Close() {
   if (bound_ != nullptr) bound_->uses().Drop();
   executor_.reset();
   pool_.reset();
+  snapshots_.End();
   if (usable && failure) std::rethrow_exception(failure);
 }
 

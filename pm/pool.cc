@@ -143,14 +143,16 @@ std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options
   std::unique_ptr<Pool> pool(new Pool(std::move(mapping), superblock, options.read_only));
   pool->in_force_ = in_force;
   if (!options.read_only) {
+    // The copy in force may be one that a process wrote and did not live to flush. It is durable
+    // before anything else is written: recovery's first pass, or the next Commit, fences first.
+    const Persist& persist = pool->mapping_->persist();
+    persist.Flush(Step::kOpenFlush, pool->base(), 2 * kSuperblockBytes);
     // A process that was killed while the pool grew has left a hole behind what there is.
     if (options.tracer == nullptr && pool->mapping_->HoleBytes() > 0) {
+      persist.Fence(Step::kOther);
       pool->mapping_->Shrink(UsedEnd(superblock));
     }
     pool->mapping_->Populate();
-    // The copy in force may be one that a process wrote and did not live to flush. It is durable
-    // before anything else is written: recovery's first pass, or the next Commit, fences first.
-    pool->mapping_->persist().Flush(Step::kOpenFlush, pool->base(), 2 * kSuperblockBytes);
   }
   return pool;
 }

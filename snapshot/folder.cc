@@ -92,11 +92,11 @@ std::string LastLine(const std::string& text) {
 }  // namespace
 
 SnapshotFolder::SnapshotFolder(const std::string& path) : path_(AbsolutePath(path)) {
-  made_ = mkdir(path.c_str(), 0777) == 0;
+  made_ = mkdir(path_.c_str(), 0777) == 0;
   if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);
-  fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd_ < 0) ThrowFileError(path, "open", errno);
   try {
+    fd_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) ThrowFileError(path, "open", errno);
     if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) ThrowFileError(path, "lock", errno);
       throw Error(ErrorCode::kBusy, path + ": another store keeps its snapshots there");
@@ -104,6 +104,7 @@ SnapshotFolder::SnapshotFolder(const std::string& path) : path_(AbsolutePath(pat
     ReadManifest();
     ReadNames();
   } catch (...) {
+    if (made_) rmdir(path_.c_str());
     LetGo();
     throw;
   }

@@ -12,7 +12,7 @@ namespace gpm {
 [[noreturn]] void ThrowFileError(const std::string& path, const char* what, int error);
 
 /// The path of the same file after the process has changed its directory, too. Of an empty one that
-/// is as empty. @throws Error(kIo)
+/// is as empty. @throws Error kInvalidArgument (a zero byte), kIo
 std::string AbsolutePath(const std::string& path);
 
 /// A name beside `path` that nobody else uses: `path`.`what`-*.

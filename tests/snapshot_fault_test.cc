@@ -2,11 +2,14 @@
 // pool or none.
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "gpmstore/error.h"
 #include "snapshot/new_file.h"
@@ -113,6 +116,36 @@ TEST_F(SnapshotFaultTest, ARestoreFromAFolderLeavesAPoolOrNone) {
     }
   }
   EXPECT_GT(failures, 10u);
+}
+
+/// What a snapshot has of the executor's memory goes when its file is synced, or could not be.
+TEST_F(SnapshotFaultTest, CloseWaitsForTheSync) {
+  Store store = Store::Create(NewPath(), Shape(8, kValueSize), TestOpenOptions());
+  Put(store, 1, 500);
+  const std::string file = NewPath();
+  std::atomic<bool> closed{false};
+  bool closed_meanwhile = true;
+  std::thread closer;
+  {
+    const Fault action(
+        FaultKind::kSystemCall, 1,
+        [&] {
+          closer = std::thread([&] {
+            store.Close();
+            closed = true;
+          });
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          closed_meanwhile = closed;
+        },
+        "fsync");
+    const Fault::Armed armed;
+    store.Snapshot(file);
+    ASSERT_TRUE(action.hit());
+  }
+  closer.join();
+  EXPECT_FALSE(closed_meanwhile);
+  EXPECT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(ErrorOf([&] { store.Snapshot(file + ".next"); }), ErrorCode::kInvalidArgument);
 }
 
 /// Takes a snapshot, with a fault. @return what was thrown, if that was something

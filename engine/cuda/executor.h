@@ -53,7 +53,10 @@ inline void RefuseStream(Stream stream, int device, const std::string& what) {
 #if CUDART_VERSION >= 12080
   if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return;
   int of = device;
-  CheckCuda(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
+  if (cudaStreamGetDevice(stream, &of) != cudaSuccess) {  // the driver is older than the runtime
+    cudaGetLastError();
+    return;
+  }
   if (of == device) return;
   throw Error(ErrorCode::kInvalidArgument, what + ": its stream is of GPU " + std::to_string(of) +
                                                "; the store's is " + std::to_string(device));
@@ -89,10 +92,10 @@ struct Workspace {
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   PinnedArray staged;  ///< outputs that are small, on their way to pageable memory
-  DeviceArray<std::uint64_t> padded_keys;                    ///< of rows that are not whole words
-  DeviceArray<std::byte> initial;                            ///< a constant initial value
-  DeviceArray<std::byte> added;                              ///< rows for sums
-  DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
+  DeviceArray<std::uint64_t> padded_keys;  ///< of rows that are not whole words
+  DeviceArray<std::byte> initial;          ///< a constant initial value
+  DeviceArray<std::byte> added;            ///< rows for sums
+  DeviceArray<BatchSums> sums;             ///< two, in turn: those of the next phase are 0
   enum Queues { kReads, kSecondReads, kPending, kDealt, kKindsOfQueues };
   /// Counts of SmQueues of each of these kinds; 0 between batches: who empties queues clears them.
   DeviceArray<std::uint32_t> queue_counts;

@@ -172,7 +172,7 @@ class Store {
   /// of a batch's may, also finds: where an item that is to be moved finds no slot. The cpu
   /// executor runs the batch before it returns.
   /// @throws Error as Apply, and kInvalidArgument for a stream that is being captured (a CUDA
-  /// graph)
+  /// graph), or of another GPU
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
   /// Batches of one kind; arrays as in Batch, n = results.size(). @return as Apply
@@ -292,8 +292,10 @@ class Store {
   /// The same for many queries of one shape. On executor cuda each array may be in the memory of
   /// its device, too: those are read and written in the order of `stream`, and the call returns
   /// when they are written. With an index the GPU answers, and neither queries nor rows pass
-  /// through host memory where all arrays are in device memory.
-  /// @throws also Error(kInvalidArgument) (no attribute, or more than kMaxAttributes)
+  /// through host memory where all arrays are in device memory. What `stream` has is waited for
+  /// first, unless it is null and all arrays are in host memory.
+  /// @throws also Error(kInvalidArgument) (no attribute, or more than kMaxAttributes; a stream as
+  ///         ApplyAsync refuses it)
   void Search(const QueryArray& queries, std::uint64_t limit, Matches* matches,
               Stream stream = nullptr);
 

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -72,8 +73,8 @@ std::optional<AnyArray> FromCudaArrayInterface(nb::handle source, const Expected
   if (expected.written && nb::cast<bool>(data[1])) Refuse(expected.name, "the array is read-only");
   // Such as "<f4": byte order, kind, bytes.
   const auto type = nb::cast<std::string>(nb::str(interface["typestr"]));
-  const char kind = type.at(1);
-  std::size_t element = std::stoul(type.substr(2));
+  const char kind = type.size() < 3 ? '?' : type[1];
+  std::size_t element = type.size() < 3 ? 0 : std::strtoul(type.c_str() + 2, nullptr, 10);
   static_assert(std::endian::native == std::endian::little);
   if (type[0] == '>' && element > 1) Refuse(expected.name, "the array's byte order is foreign");
   const bool bytes = kind == 'V' || kind == 'S';  // then an element is a row of them
@@ -82,7 +83,8 @@ std::optional<AnyArray> FromCudaArrayInterface(nb::handle source, const Expected
   if (kind == 'f') code = dtype_code::Float;
   if (kind == 'c') code = dtype_code::Complex;
   if (kind == 'b') code = dtype_code::Bool;
-  if (std::string_view("iufcbVS").find(kind) == std::string_view::npos) {
+  if (std::string_view("iufcbVS").find(kind) == std::string_view::npos ||
+      (element == 0 && !bytes)) {
     Refuse(expected.name, "an array of '" + type + "'");
   }
   std::vector<std::size_t> shape;

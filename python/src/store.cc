@@ -321,6 +321,7 @@ void PyStore::AwaitDropped() {
     });
   } catch (const Error&) {  // as in ~PyTicket: they go with the store
     for (Dropped& one : dropped) dropped_.push_back(std::move(one));
+    for (auto& one : exports) dropped_exports_.push_back(std::move(one));
   }
 }
 

@@ -146,7 +146,9 @@ void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t by
     });
     CheckCuda(cudaMemcpyAsync(to, buffer.bytes, bytes, cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync to the device");
-    CheckCuda(cudaEventRecord(buffer.copied, stream), "cudaEventRecord");
+    const cudaError_t recorded = cudaEventRecord(buffer.copied, stream);
+    if (recorded != cudaSuccess) cudaStreamSynchronize(stream);  // nothing uses the buffer any more
+    CheckCuda(recorded, "cudaEventRecord");
     return;
   }
   const auto begin = [&](const Piece& piece) {
