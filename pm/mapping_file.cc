@@ -59,9 +59,8 @@ namespace {
 std::uint64_t AllocatedBytes(int file) {
   constexpr std::uint64_t kStatBlockBytes = 512;
   struct stat status {};
-  return fstat(file, &status) == 0
-             ? static_cast<std::uint64_t>(status.st_blocks) * kStatBlockBytes
-             : 0;
+  return fstat(file, &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * kStatBlockBytes
+                                   : 0;
 }
 
 }  // namespace

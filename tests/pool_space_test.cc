@@ -120,9 +120,9 @@ TEST_F(PoolFileTest, ASparseCopyOnAFullFileSystem) {
   WriteFile(folder + "/other", std::string(room - kMiB, '\x77'));
   for (const bool read_only : {false, true}) {
     std::string why;
-    EXPECT_EQ(ErrorOf([&] { Pool::Open(copy, {.max_bytes = 64 * kMiB, .read_only = read_only}); },
-                      &why),
-              ErrorCode::kNoSpace);
+    EXPECT_EQ(
+        ErrorOf([&] { Pool::Open(copy, {.max_bytes = 64 * kMiB, .read_only = read_only}); }, &why),
+        ErrorCode::kNoSpace);
     EXPECT_NE(why.find("has holes"), std::string::npos) << why;
     EXPECT_EQ(std::filesystem::space(folder).available, kMiB) << "nothing is taken in vain";
   }

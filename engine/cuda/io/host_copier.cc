@@ -19,8 +19,9 @@ namespace {
 /// More are no faster.
 constexpr unsigned kMostThreads = 8;
 
-/// Inputs of up to so many bytes go to their buffers around the caches: 2^12 to 2^16 updates of 128
-/// bytes take 8 to 30% less time so. 2^20 take 15% more: the buffers are used again and again then.
+/// Inputs of up to so many bytes go to their buffers around the caches. (2^20 updates of 128 bytes
+/// take 15% more time so, as the buffers are used again and again then; what smaller ones gain was
+/// measured together with the threads that copy: docs/TRIED.md, "Arrays in host memory".)
 constexpr std::uint64_t kAroundCachesUpTo = std::uint64_t{1} << 24;
 
 /// Of a copy within host memory, that a thread is asked for.
