@@ -111,13 +111,7 @@ class SnapshotDiskTest : public PoolTest {
   }
   void SetRoom(std::uint64_t beside) { disk = {folder_, BytesIn(folder_) + beside}; }
 
-  std::set<std::string> Files() const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  }
+  std::set<std::string> Files() const { return FilesIn(folder_); }
   std::string File(const std::string& name) const { return folder_ + "/" + name; }
 
   std::string folder_;

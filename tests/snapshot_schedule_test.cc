@@ -53,13 +53,7 @@ class SnapshotScheduleTest : public PoolTest {
     return std::exchange(warnings_, {});
   }
 
-  std::set<std::string> Files() const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  }
+  std::set<std::string> Files() const { return FilesIn(folder_); }
   std::string File(const std::string& name) const { return folder_ + "/" + name; }
 
   static void Keep(Store& store) { store.impl()->keeper()->Keep(); }

@@ -246,8 +246,8 @@ class Store {
   ///
   /// What is replaced or erased later keeps its value cells until the values are copied: the pool
   /// may grow meanwhile. Where it can't, a batch that lacks cells waits for that. So do Reserve,
-  /// Compact, Close, and BulkLoad into a store without items. One snapshot is taken at a time;
-  /// another call waits.
+  /// Compact, and BulkLoad into a store without items; Close waits until the file is there. One
+  /// snapshot is taken at a time; another call waits.
   ///
   /// The file has its name when it is complete and synced: an error leaves nothing, a crash a file
   /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
