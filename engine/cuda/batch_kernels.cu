@@ -35,10 +35,11 @@ static_assert(HalfTiles::kUpTo == StrategyThresholds::kHalfTilesUpTo);
 static_assert(sizeof(BlockKeyRuns<HalfTiles>) < kMostSharedOfBatch);
 
 /// ApplySmallBatch with the shared memory that it needs.
+/// @param operations of the part @param of_block SmallPart::of_block
 template <class Shape, class... Arguments>
-KernelCall SmallBatchCall(std::uint32_t operations, unsigned least_blocks,
+KernelCall SmallBatchCall(std::uint32_t operations, std::uint32_t of_block, unsigned least_blocks,
                           const Arguments&... arguments) {
-  const auto blocks = static_cast<unsigned>(BlocksFor(operations, Shape::kTiles));
+  const auto blocks = static_cast<unsigned>(BlocksFor(operations, of_block));
   return KernelCall(ApplySmallBatch<Shape>, std::max(blocks, least_blocks), kSmallThreads,
                     arguments...)
       .WithSharedMemory(sizeof(BlockKeyRuns<Shape>));
@@ -234,11 +235,14 @@ void CudaBatchTask::CarryOutSmall(const Attempt& attempt) {
     const Attempt own{attempt.again, attempt.final && number == part_};
     const bool waits = attempt.again && number > part_;
     const DeviceBatch part = device_.Part(first, count, context_.table);
-    const SmallPart place{number, device_.count, waits};
+    const unsigned blocks = executor_->multiprocessors();
+    const std::uint32_t of_block = strategy_.half_tiles ? HalfTiles::OfBlock(count, blocks)
+                                                        : WholeTiles::OfBlock(count, blocks);
+    const SmallPart place{of_block, number, device_.count, waits};
     const Reporter reporter = is_last ? kernel_reporter_ : Reporter{};
     const auto call = [&](auto shape) {
-      return SmallBatchCall<decltype(shape)>(count, executor_->multiprocessors(), context_, part,
-                                             reads_, own, place, reporter);
+      return SmallBatchCall<decltype(shape)>(count, of_block, blocks, context_, part, reads_, own,
+                                             place, reporter);
     };
     if (strategy_.half_tiles) {
       workspace_->half_tiles.Launch(call(HalfTiles{}), stream_);

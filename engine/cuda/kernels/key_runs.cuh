@@ -13,8 +13,9 @@ struct Attempt {
   bool final;  ///< operations are carried out one by one; what lacks room gets kNoSpace
 };
 
-/// Where a part of a small batch is in it.
+/// Where a part of a small batch is in it, and how it is dealt out.
 struct SmallPart {
+  std::uint32_t of_block;    ///< operations of each block, in order
   std::uint32_t number;      ///< below BatchSums::kParts
   std::uint32_t operations;  ///< of all parts
   bool waits;                ///< for room for a part before it, whether that lacks any now or not

@@ -106,7 +106,7 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
   task->effect = run.before;
   task->effect.if_absent = run.if_absent;
   task->effect.if_present = run.if_present;
-  task->last = blockIdx.x * Shape::kTiles + tile;
+  task->last = runs.first + tile;
   task->uses = run.uses;
   task->reads_old = run.reads_old;
   if (!run.is_last) return false;
@@ -129,14 +129,13 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
 /// Finds the key runs of a small batch, or part, carries them out, and answers their operations.
 /// Each operation has a tile, which carries out the run that ends with it, if one does. A block has
 /// kSmallThreads threads: the first kBlockThreads are the tiles, the others help to find runs, and
-/// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor. Each has
-/// dynamic shared memory for its BlockKeyRuns.
+/// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor, so a batch is
+/// spread over them (SmallShape::OfBlock). Each has dynamic shared memory for its BlockKeyRuns.
 template <class Shape>
 __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,
                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                     Attempt attempt, SmallPart part, const __grid_constant__ Reporter reporter) {
-  constexpr std::uint32_t kTiles = Shape::kTiles;
   extern __shared__ uint4 dynamic[];
   __shared__ BlockCounts counts;
   __shared__ OldValues old_values;
@@ -161,9 +160,9 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
       table, context.reclaim, context.locks, context.accelerators, group,
       CudaMedia(context.dirty, !context.table.composed));
   const std::uint32_t tile_number = threadIdx.x / Shape::kLanes;
-  const std::uint32_t first = blockIdx.x * kTiles;
+  const std::uint32_t first = blockIdx.x * part.of_block;
   const std::uint32_t i = first + tile_number;
-  const bool has_one = tile_number < kTiles && i < batch.count;
+  const bool has_one = tile_number < part.of_block && i < batch.count;
   // Mostly they are found: few cells are needed, and reads are many.
   const bool only_finds_or_inserts = batch.ops == nullptr && batch.op == Op::kFindOrInsert;
   // Values are written ahead, while runs are found and searched, if there is a cell for each
@@ -179,7 +178,7 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   KeyRunTask task{};
   if (at_once) {
     if (threadIdx.x == 0 && first < batch.count) {
-      first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, kTiles));
+      first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, part.of_block));
     }
     __syncthreads();
     if (has_one && context.reclaim.CellAt(first_cell + tile_number, &task.cell)) {
@@ -191,16 +190,16 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   const bool makes_digests = table.key_words > 1;
   if (makes_digests) {
     const std::uint32_t own = first + threadIdx.x;
-    if (threadIdx.x < kTiles && own < batch.count) {
+    if (threadIdx.x < part.of_block && own < batch.count) {
       batch.digests[own] =
           DigestKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
     }
     barrier.ArriveAndWait(1, 0, &unused);
   }
-  runs.Make(batch, makes_digests ? batch.digests : batch.keys);
+  runs.Make(batch, makes_digests ? batch.digests : batch.keys, part.of_block);
   std::uint64_t cells = 0;  // in flight while runs are found
   const bool takes = ahead && !at_once && threadIdx.x == 0 && first < batch.count;
-  if (takes) cells = AtomicAdd(context.reclaim.taken, runs.WritersBefore(kTiles));
+  if (takes) cells = AtomicAdd(context.reclaim.taken, runs.WritersBefore(part.of_block));
   runs.FindKeyRuns(batch.count);
   if (takes) first_cell = cells;
   __syncthreads();

@@ -1,6 +1,8 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 
+#include <algorithm>
+
 #include "engine/cuda/context.cuh"
 #include "engine/cuda/strategy.h"
 #include "table/operation.h"
@@ -18,12 +20,20 @@ inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
 inline constexpr unsigned kBesideTogether = 128;
 
 /// How ApplySmallBatch deals out operations: a tile of kLanes to each. Of smaller tiles a block has
-/// more, so that one kernel takes larger batches.
+/// more, so that one kernel takes larger batches. Smaller batches are spread over as many blocks.
 template <std::uint32_t kLanesOfTile>
 struct SmallShape {
   static constexpr std::uint32_t kLanes = kLanesOfTile;
   static constexpr std::uint32_t kTiles = kBlockThreads / kLanes;  ///< of a block
   static constexpr std::uint32_t kUpTo = StrategyThresholds::kSmallUpTo / kLanes * kTileLanes;
+
+  /// How many operations each of so many blocks gets, or of more blocks if they have no room: as
+  /// many as whole warps have tiles.
+  static std::uint32_t OfBlock(std::uint32_t operations, std::uint32_t blocks) {
+    constexpr std::uint32_t kOfWarp = 32 / kLanes;
+    const std::uint32_t least = (operations + blocks - 1) / blocks;
+    return std::min((least + kOfWarp - 1) / kOfWarp * kOfWarp, kTiles);
+  }
 
   using Group = TileGroup<kLanes>;
   static __device__ Group ThisTile() {
@@ -96,6 +106,8 @@ struct BlockKeyRuns {
   OperationInKeyRun own[kTiles];
   std::uint32_t writers_in_all;  ///< operations of the batch that write or erase
   bool has_adds;
+  std::uint32_t first;     ///< of the block's own operations
+  std::uint32_t of_block;  ///< how many there are, but for the last block
 
   /// Whether an operation of the block's own writes.
   __device__ bool Writes(std::uint32_t own_number) const {
@@ -116,8 +128,9 @@ struct BlockKeyRuns {
 
   /// Finds which operations of the batch are on the keys of the block's own operations, and what
   /// they do. All kSmallThreads threads of the block call it.
-  /// @param digests_of_all those of all operations
-  __device__ void Make(const DeviceBatch& batch, const std::uint64_t* digests_of_all) {
+  /// @param digests_of_all those of all operations @param own_count of each block, up to kTiles
+  __device__ void Make(const DeviceBatch& batch, const std::uint64_t* digests_of_all,
+                       std::uint32_t own_count) {
     const auto place_of = [](std::uint64_t digest) {
       return static_cast<std::uint32_t>(digest ^ digest >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);
     };
@@ -131,19 +144,23 @@ struct BlockKeyRuns {
     }
     Clear(table);
     Clear(equal);
-    if (threadIdx.x == 0) has_adds = false;
-    const std::uint32_t first = blockIdx.x * kTiles;
+    const std::uint32_t own_first = blockIdx.x * own_count;
+    if (threadIdx.x == 0) {
+      has_adds = false;
+      first = own_first;
+      of_block = own_count;
+    }
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      if (i / kTiles == blockIdx.x) digests[i - first] = digest[k];
+      if (i - own_first < own_count) digests[i - own_first] = digest[k];
     }
     __syncthreads();
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      if (i / kTiles != blockIdx.x) continue;
-      const std::uint32_t own = i - first;
+      const std::uint32_t own = i - own_first;
+      if (own >= own_count) continue;
       for (std::uint32_t at = place_of(digest[k]); i < batch.count; at = (at + 1) % kPlaces) {
         const std::uint32_t there = atomicCAS(&table[at], static_cast<unsigned short>(0),
                                               static_cast<unsigned short>(own + 1));
@@ -203,17 +220,20 @@ struct BlockKeyRuns {
 #pragma unroll
     for (std::uint32_t k = 0; k < kTiles / kWarps; ++k) {
       const std::uint32_t number = k * kWarps + threadIdx.x / 32;
-      const std::uint32_t i = blockIdx.x * kTiles + number;
-      if (i < count) FindRun(i, equal[numbers[number]], &own[number]);
+      const std::uint32_t i = first + number;
+      if (number < of_block && i < count) FindRun(i, equal[numbers[number]], &own[number]);
     }
     __syncthreads();
   }
 
  private:
-  /// Those of 32 of the block's own operations that write, a bit each.
+  /// Those of 32 operations from the block's own on that write, a bit each.
   __device__ std::uint32_t WritersIn(std::uint32_t word) const {
-    const std::uint32_t at = blockIdx.x * (kTiles / 32) + word;
-    return inserts[at] | updates[at];
+    const auto writers = [this](std::uint32_t at) {
+      return at < kWords ? inserts[at] | updates[at] : 0;
+    };
+    const std::uint32_t at = first / 32 + word;
+    return __funnelshift_r(writers(at), writers(at + 1), first % 32);
   }
 
   /// Words that a lane of a warp looks at.
