@@ -211,52 +211,12 @@ Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
   return Ticket(std::move(state));
 }
 
-std::uint64_t Store::Find(std::span<const std::byte> keys, std::span<std::byte> found,
-                          std::span<Result> results) {
-  return Apply({.op = Op::kFind, .keys = keys, .found = found, .results = results});
-}
-
 std::uint64_t Store::Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
                             std::span<Result> results) {
   const Batch batch{.op = Op::kInsert, .keys = keys, .values = values, .results = results};
   const std::shared_ptr<StoreImpl> impl = Opened();
   if (const auto not_ok = ComposeInto(*impl, batch)) return *not_ok;
   return Apply(batch);
-}
-
-std::uint64_t Store::Update(std::span<const std::byte> keys, std::span<const std::byte> values,
-                            std::span<Result> results) {
-  return Apply({.op = Op::kUpdate, .keys = keys, .values = values, .results = results});
-}
-
-std::uint64_t Store::Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
-                            std::span<Result> results) {
-  return Apply({.op = Op::kUpsert, .keys = keys, .values = values, .results = results});
-}
-
-std::uint64_t Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
-  return Apply({.op = Op::kErase, .keys = keys, .results = results});
-}
-
-std::uint64_t Store::FindOrInsert(std::span<const std::byte> keys, const InitialValue& initial,
-                                  Element element, std::span<const std::byte> values,
-                                  std::span<std::byte> found, std::span<Result> results) {
-  return Apply({.op = Op::kFindOrInsert,
-                .keys = keys,
-                .values = values,
-                .found = found,
-                .results = results,
-                .element = element,
-                .initial = initial});
-}
-
-std::uint64_t Store::Accumulate(std::span<const std::byte> keys, Element element,
-                                std::span<const std::byte> rows, std::span<Result> results) {
-  return Apply({.op = Op::kAccumulate,
-                .keys = keys,
-                .values = rows,
-                .results = results,
-                .element = element});
 }
 
 bool Store::Get(std::span<const std::byte> key, std::span<std::byte> value) {

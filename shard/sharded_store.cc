@@ -129,11 +129,6 @@ Ticket ShardedStore::ApplyAsync(const Batch& batch) {
   return batch.results.empty() ? Ticket() : impl.Begin(batch);
 }
 
-std::uint64_t ShardedStore::Find(std::span<const std::byte> keys, std::span<std::byte> found,
-                                 std::span<Result> results) {
-  return Apply({.op = Op::kFind, .keys = keys, .found = found, .results = results});
-}
-
 std::uint64_t ShardedStore::Insert(std::span<const std::byte> keys,
                                    std::span<const std::byte> values, std::span<Result> results) {
   return Impl::BatchCall(Opened())->Run(
@@ -144,42 +139,6 @@ std::uint64_t ShardedStore::BulkLoad(std::span<const std::byte> keys,
                                      std::span<const std::byte> values, std::span<Result> results) {
   return Impl::BatchCall(Opened())->Run(
       {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, BulkLoadInto);
-}
-
-std::uint64_t ShardedStore::Update(std::span<const std::byte> keys,
-                                   std::span<const std::byte> values, std::span<Result> results) {
-  return Apply({.op = Op::kUpdate, .keys = keys, .values = values, .results = results});
-}
-
-std::uint64_t ShardedStore::Upsert(std::span<const std::byte> keys,
-                                   std::span<const std::byte> values, std::span<Result> results) {
-  return Apply({.op = Op::kUpsert, .keys = keys, .values = values, .results = results});
-}
-
-std::uint64_t ShardedStore::Erase(std::span<const std::byte> keys, std::span<Result> results) {
-  return Apply({.op = Op::kErase, .keys = keys, .results = results});
-}
-
-std::uint64_t ShardedStore::FindOrInsert(std::span<const std::byte> keys,
-                                         const InitialValue& initial, Element element,
-                                         std::span<const std::byte> values,
-                                         std::span<std::byte> found, std::span<Result> results) {
-  return Apply({.op = Op::kFindOrInsert,
-                .keys = keys,
-                .values = values,
-                .found = found,
-                .results = results,
-                .element = element,
-                .initial = initial});
-}
-
-std::uint64_t ShardedStore::Accumulate(std::span<const std::byte> keys, Element element,
-                                       std::span<const std::byte> rows, std::span<Result> results) {
-  return Apply({.op = Op::kAccumulate,
-                .keys = keys,
-                .values = rows,
-                .results = results,
-                .element = element});
 }
 
 bool ShardedStore::Get(std::span<const std::byte> key, std::span<std::byte> value) {

@@ -105,6 +105,47 @@ TEST_F(CudaTest, AScopeOnAThreadsOwnStreamIsRefused) {
   store.Close();  // before the scope goes, which was closed
 }
 
+__global__ void EraseAll(DeviceView view, const std::uint64_t* keys, std::uint32_t n) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t i =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (i < n) view.Erase(tile, keys + i);
+}
+
+// Sums of the two must not overflow: with a queue of too few slots, cells would be freed twice.
+TEST_F(CudaTest, AScopeMayEraseAsMuchAsCanBeSaid) {
+  const std::uint32_t n = 40000;
+  Store store = Make(2 * n);
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 1);
+  const OnDevice<std::uint64_t> device_keys(keys);
+  std::vector<Value> values(n);
+  std::vector<Result> results(n);
+  for (std::uint32_t round = 0; round < 2; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    for (std::uint32_t i = 0; i < n; ++i) values[i] = ValueOf(round * n + i);
+    ASSERT_EQ(
+        store.Insert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), results),
+        0u);
+    std::vector<Value> found(n);
+    EXPECT_EQ(store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(found)),
+                         results),
+              0u);
+    EXPECT_EQ(found, values);
+    DeviceScope scope(store, nullptr, 1, ~std::uint64_t{0});
+    EraseAll<<<(n * DeviceView::kLanes + 255) / 256, 256>>>(scope.view(), device_keys.data(), n);
+    CheckCuda(cudaGetLastError(), "EraseAll");
+    scope.Close();
+    EXPECT_EQ(store.Stats().items, 0u);
+  }
+  const StoreStats stats = store.Stats();
+  EXPECT_EQ(stats.free_cells, stats.value_cells);
+  store.Close();
+  const CheckReport report = CheckPool(PoolPath());
+  EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+}
+
 /// Each tile inserts, looks up, erases and looks up its own key again and again.
 __global__ void InsertAndErase(DeviceView view, const std::uint64_t* keys, const Value* values,
                                std::uint32_t n, std::uint32_t rounds, std::uint64_t* wrong) {

@@ -221,5 +221,17 @@ TEST(StrategyTest, Invariants) {
   }
 }
 
+TEST(StrategyTest, EveryReaderIsABlock) {
+  for (unsigned multiprocessors = 1; multiprocessors <= 200; ++multiprocessors) {
+    for (const bool ordered : {false, true}) {
+      for (const bool copies : {false, true}) {
+        const ReadingBlocks blocks = ReadingBlocks::Of(ordered, copies, multiprocessors);
+        EXPECT_GT(blocks.readers, 0u);
+        EXPECT_GE(blocks.all, blocks.readers) << multiprocessors << " multiprocessors";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gpm

@@ -308,6 +308,10 @@ void CudaExecutor::RefreshCache(std::uint64_t uses) {
 void CudaExecutor::EnqueueRefresh(const CacheRefresh& refresh) {
   const TableView& table = context_.table;
   CheckCuda(cudaEventRecord(*cache_refresh_begun_, *cache_stream_), "cudaEventRecord");
+  // (One that failed half-way may have left its counts.)
+  CheckCuda(cudaMemsetAsync(refresh.histogram, 0, CacheRefresh::kRanks * sizeof(std::uint32_t),
+                            *cache_stream_),
+            "cudaMemsetAsync");
   Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, RefreshBlock(), *cache_stream_,
          refresh);
   Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, refresh);

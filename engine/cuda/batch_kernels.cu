@@ -21,8 +21,6 @@
 namespace gpm {
 namespace {
 
-/// Blocks that read in the order of addresses, in larger pools: few, so that few pages are in use.
-constexpr unsigned kReadingBlocks = 64;
 /// Of which architecture kernels have to be compiled to wait for the one before
 /// (AwaitKernelBefore).
 constexpr int kBeginsEarlyFrom = 90;
@@ -471,14 +469,10 @@ void CudaBatchTask::ReadPlanned(const Reads& reads,
     Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
            reads, device_.count);
   }
-  // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
-  LaunchWith(attribute, "ReadValues", ReadValues,
-             copies ? 2 * executor_->multiprocessors() : Readers(), kBlockThreads, stream_,
-             context_, device_, reads, Readers(), copies ? &device_.sums->cache_hits : nullptr);
-}
-
-unsigned CudaBatchTask::Readers() const {
-  return reads_.order.enabled() ? kReadingBlocks : executor_->multiprocessors();
+  const ReadingBlocks reading =
+      ReadingBlocks::Of(reads_.order.enabled(), copies, executor_->multiprocessors());
+  LaunchWith(attribute, "ReadValues", ReadValues, reading.all, kBlockThreads, stream_, context_,
+             device_, reads, reading.readers, copies ? &device_.sums->cache_hits : nullptr);
 }
 
 }  // namespace gpm

@@ -130,8 +130,6 @@ class CudaBatchTask : public BatchTask {
   /// Of finds alone, what the cache has is copied, and counted, too.
   /// @param attribute how ReadValues begins
   void ReadPlanned(const Reads& reads, const std::optional<cudaLaunchAttribute>& attribute);
-  /// Blocks that make planned reads.
-  unsigned Readers() const;
   /// Copies what several operations want of what was read.
   void CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter, bool follows);
   // Between Fork and Join, the side stream runs beside the batch's own.

@@ -82,6 +82,10 @@ class DeviceScope::State {
                   "a device scope needs a store that was opened with executor cuda");
     }
     task_ = std::make_shared<ScopeTask>(executor, stream);
+    // More than any pool has room for, and sums of them do not overflow.
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 48;
+    max_writes = std::min(max_writes, kMost);
+    max_erases = std::min(max_erases, kMost);
     const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
     in_flight_ = store_->StartScope(task_, {.most = {cells, max_erases + max_writes},
                                             .inserts = max_writes > 0,

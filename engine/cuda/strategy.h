@@ -209,6 +209,21 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   return s;
 }
 
+/// The blocks of ReadValues.
+struct ReadingBlocks {
+  unsigned all;
+  unsigned readers;  ///< those that begin with reads; of these, each has its share of all reads
+
+  /// @param ordered reads are in the order of addresses
+  /// @param copies they also copy what the cache has: two a multiprocessor, beside which another
+  ///        kernel has room
+  static ReadingBlocks Of(bool ordered, bool copies, unsigned multiprocessors) {
+    constexpr unsigned kOrdered = 64;  // few, so that few pages are in use
+    const unsigned readers = ordered ? kOrdered : multiprocessors;  // enough for a few reads
+    return {copies ? std::max(2 * multiprocessors, readers) : readers, readers};
+  }
+};
+
 }  // namespace gpm
 
 #endif  // GPM_ENGINE_CUDA_STRATEGY_H_

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpmstore/batch.h"
+#include "gpmstore/batch_calls.h"
 #include "gpmstore/error.h"
 #include "gpmstore/options.h"
 #include "gpmstore/stats.h"
@@ -61,7 +62,7 @@ struct ShardOptions {
 /// throw; calls whose keys are in others do not (docs/FAILURES.md).
 ///
 /// Thread safety, processes, being empty: as Store's.
-class ShardedStore {
+class ShardedStore : public BatchCalls<ShardedStore> {
  public:
   ShardedStore() noexcept;  ///< empty
 
@@ -120,20 +121,8 @@ class ShardedStore {
   /// one shard it is Store::ApplyAsync.
   /// @throws as Apply where nothing was applied: kInvalidArgument, kUnsupported; std::bad_alloc
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch);
-  std::uint64_t Find(std::span<const std::byte> keys, std::span<std::byte> found,
-                     std::span<Result> results);
   std::uint64_t Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
                        std::span<Result> results);
-  std::uint64_t Update(std::span<const std::byte> keys, std::span<const std::byte> values,
-                       std::span<Result> results);
-  std::uint64_t Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
-                       std::span<Result> results);
-  std::uint64_t Erase(std::span<const std::byte> keys, std::span<Result> results);
-  std::uint64_t FindOrInsert(std::span<const std::byte> keys, const InitialValue& initial,
-                             Element element, std::span<const std::byte> values,
-                             std::span<std::byte> found, std::span<Result> results);
-  std::uint64_t Accumulate(std::span<const std::byte> keys, Element element,
-                           std::span<const std::byte> rows, std::span<Result> results);
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
                          std::span<Result> results);
   [[nodiscard]] bool Get(std::span<const std::byte> key, std::span<std::byte> value);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpmstore/batch.h"
+#include "gpmstore/batch_calls.h"
 #include "gpmstore/error.h"
 #include "gpmstore/export.h"
 #include "gpmstore/options.h"
@@ -91,7 +92,7 @@ class Ticket {
 /// Processes: a store belongs to the process that opened it. In a child that this forked, Close and
 /// destruction let go of it and leave the pool, which is the parent's, alone; every other call
 /// throws Error(kUnsupported).
-class Store {
+class Store : public BatchCalls<Store> {
  public:
   Store() noexcept;  ///< empty
 
@@ -175,31 +176,10 @@ class Store {
   /// graph), or of another GPU
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
-  /// Batches of one kind; arrays as in Batch, n = results.size(). @return as Apply
-  std::uint64_t Find(std::span<const std::byte> keys, std::span<std::byte> found,
-                     std::span<Result> results);
+  /// A batch of inserts; of the other kinds BatchCalls has calls. Into a store without items as
+  /// BulkLoad, where the table would have to grow for it. @return and throws as Apply
   std::uint64_t Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
                        std::span<Result> results);
-  std::uint64_t Update(std::span<const std::byte> keys, std::span<const std::byte> values,
-                       std::span<Result> results);
-  std::uint64_t Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
-                       std::span<Result> results);
-  std::uint64_t Erase(std::span<const std::byte> keys, std::span<Result> results);
-  /// Finds the values of keys, and adds an item for each that is missing, with an initial value.
-  /// Of a key that comes several times, the first adds, and all find the same value.
-  /// @param initial where the value of a new item comes from: `values`, a constant, or drawn
-  /// @param element of values, where they are drawn
-  /// @param values n rows for InitialValue::From::kValues, else empty
-  /// @param found n rows: the values that the items have, new or not; or empty
-  /// @return as Apply; kOk means that an item was added, kExists that there was one
-  std::uint64_t FindOrInsert(std::span<const std::byte> keys, const InitialValue& initial,
-                             Element element, std::span<const std::byte> values,
-                             std::span<std::byte> found, std::span<Result> results);
-  /// Adds a row to the value of each key, element by element; for a key that comes several times,
-  /// in batch order. A crash leaves a value as it was, or with rows added, never in part.
-  /// @param element of values and rows
-  std::uint64_t Accumulate(std::span<const std::byte> keys, Element element,
-                           std::span<const std::byte> rows, std::span<Result> results);
 
   /// Batches of one operation, for convenience: `key` has key_size bytes, `value` value_size.
   /// @throws as Apply
