@@ -8,11 +8,9 @@
 
 #include "bench/cache_bench.h"
 #include "bench/commands.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "pm/clock.h"
-#include "pm/format.h"
 #include "support/option_checks.h"
 #include "ycsb/generators.h"
 
@@ -34,7 +32,7 @@ struct CacheArguments {
   std::vector<std::string> policies = CachedPolicies();
   bool quick = false;
   std::string json;
-  std::map<std::string, CLI::Option*> given;  ///< the options that --quick has values for
+  const CLI::App* command = nullptr;  ///< which says what was given
 };
 
 double Number(const json& row, const char* key) { return row.value(key, 0.0); }
@@ -96,7 +94,7 @@ void PrintCost(const json& rows) {
 /// What --quick changes where nothing was given.
 void MakeQuick(CacheArguments& arguments) {
   const auto set = [&](const std::string& option, auto& value, auto quick) {
-    if (arguments.given.at(option)->count() == 0) value = quick;
+    if (arguments.command->count(option) == 0) value = quick;
   };
   CacheBenchOptions& bench = arguments.bench;
   set("--records", bench.records, 200'000u);
@@ -116,7 +114,6 @@ void RunCache(CacheArguments& arguments) {
       options.policies.push_back(CachePolicyOf(name));
     }
   }
-  if (options.pool.empty()) options.pool = TemporaryPoolPath();
   if (options.pool == "pinned:") {
     throw Error(ErrorCode::kInvalidArgument,
                 "--pool pinned: can't be opened again, as this benchmark does; name a file");
@@ -128,9 +125,7 @@ void RunCache(CacheArguments& arguments) {
   }
   const Clock::time_point start = Clock::now();
   CacheBench bench(options);
-  json report = {{"benchmark", "cache"},
-                 {"machine", MachineFacts()},
-                 {"store", StoreFacts(bench.stats())},
+  json report = {{"store", StoreFacts(bench.stats())},
                  {"records", options.records},
                  {"operations", options.operations},
                  {"warm_up", options.warm_up},
@@ -147,7 +142,7 @@ void RunCache(CacheArguments& arguments) {
                                                    {"theta", {&CacheBench::Theta, PrintTheta}},
                                                    {"load", {&CacheBench::Load, PrintLoad}},
                                                    {"cost", {&CacheBench::Cost, PrintCost}}};
-  const bool table = arguments.json != "-";
+  const bool table = PrintsTables(arguments.json);
   if (table) {
     fmt::print("{} records of {} + {} bytes, executor {}, {}, distribution {}, medians of {}\n",
                options.records, options.key_size, options.value_size,
@@ -162,7 +157,7 @@ void RunCache(CacheArguments& arguments) {
     std::fflush(stdout);
   }
   report["seconds"] = SecondsSince(start);
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  FinishReport("cache", std::move(report), arguments.json);
 }
 
 }  // namespace
@@ -172,35 +167,24 @@ void AddCacheCommand(CLI::App& program) {
   CacheBenchOptions& bench = arguments->bench;
   CLI::App* command = program.add_subcommand(
       "cache", "What the bucket cache gives and costs: sizes and policies, skew, loading");
-  const auto count = [&](const char* name, std::uint64_t& value, std::uint64_t least,
+  arguments->command = command;
+  const auto count = [&](const char* name, std::uint64_t* value, std::uint64_t least,
                          const char* help) {
-    arguments->given[name] = command->add_option(name, value, help)
-                                 ->check(WholeNumber(least, std::uint64_t{1} << 31))
-                                 ->capture_default_str();
+    AddNumber(*command, name, value, WholeNumber(least, 1u << 31), help);
   };
   command->add_option("--sections", arguments->sections, "What is measured, separated by commas")
       ->check(CLI::IsMember({"sizes", "theta", "load", "cost"}))
       ->delimiter(',')
       ->capture_default_str();
-  count("--records", bench.records, 1000, "Items loaded");
-  count("--operations", bench.operations, 1, "Operations measured at once");
-  count("--warm-up", bench.warm_up, 1, "Operations before each of the two loadings of the cache");
-  count("--inserts", bench.inserts, 1, "Items inserted into an empty pool, for the cost");
-  arguments->given["--batches"] =
-      command->add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
-          ->check(WholeNumber(1, std::uint64_t{1} << 30))
-          ->delimiter(',')
-          ->capture_default_str();
-  arguments->given["--repeats"] =
-      command->add_option("--repeats", bench.repeats, "Repeats, of which medians are given")
-          ->check(WholeNumber(1, 1000))
-          ->capture_default_str();
-  command->add_option("--key-size", bench.key_size, "Bytes of a key")
-      ->check(WholeNumber(1, kMaxKeyBytes))
-      ->capture_default_str();
-  command->add_option("--value-size", bench.value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
+  count("--records", &bench.records, 1000, "Items loaded");
+  count("--operations", &bench.operations, 1, "Operations measured at once");
+  count("--warm-up", &bench.warm_up, 1, "Operations before each of the two loadings of the cache");
+  count("--inserts", &bench.inserts, 1, "Items inserted into an empty pool, for the cost");
+  AddNumbers(*command, "--batches", &bench.batches, WholeNumber(1, 1u << 30),
+             "Operations of a batch, separated by commas");
+  AddRepeatsOption(*command, &bench.repeats);
+  AddKeySizeOption(*command, &bench.key_size);
+  AddValueSizeOption(*command, &bench.value_size);
   const std::map<std::string, ycsb::Distribution> distributions{
       {"zipf", ycsb::Distribution::kZipf}, {"zipfian", ycsb::Distribution::kZipfian}};
   command
@@ -209,13 +193,9 @@ void AddCacheCommand(CLI::App& program) {
                    "default: zipf")
       ->transform(CLI::CheckedTransformer(distributions))
       ->option_text("zipf|zipfian");
-  command->add_option("--theta", bench.theta, "Skew, where it is not what is varied")
-      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
-      ->capture_default_str();
-  command->add_option("--thetas", bench.thetas, "Skews of section theta, separated by commas")
-      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
-      ->delimiter(',')
-      ->capture_default_str();
+  AddThetaOption(*command, &bench.theta, "Skew, where it is not what is varied");
+  AddNumbers(*command, "--thetas", &bench.thetas, NumberBetween(0.0, ycsb::Zipfian::kMaxTheta),
+             "Skews of section theta, separated by commas");
   command
       ->add_option("--workloads", bench.workloads,
                    "Workloads of sections sizes and load, separated by commas: c, a")
@@ -228,15 +208,9 @@ void AddCacheCommand(CLI::App& program) {
       ->check(CLI::IsMember(CachedPolicies()))
       ->delimiter(',')
       ->capture_default_str();
-  command
-      ->add_option("--fractions", bench.fractions,
-                   "Shares of the buckets cached in section sizes, separated by commas")
-      ->check(NumberBetween(0.0, 1.0))
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--seed", bench.seed, "Seed of the operations")
-      ->check(WholeNumber())
-      ->capture_default_str();
+  AddNumbers(*command, "--fractions", &bench.fractions, NumberBetween(0.0, 1.0),
+             "Shares of the buckets cached in section sizes, separated by commas");
+  AddSeedOption(*command, &bench.seed, "Seed of the operations");
   AddExecutorOptions(*command, &bench.executor, &bench.threads);
   AddPoolOption(*command, &bench.pool);
   AddJsonOption(*command, &arguments->json);

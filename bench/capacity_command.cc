@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bench/commands.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
@@ -31,8 +30,7 @@ struct CapacityArguments {
   std::uint64_t batch = 16384;
   std::uint64_t finds = 4'000'000;
   double turnovers = 2;  ///< of the capacity, by inserts
-  ExecutorKind executor = ExecutorKind::kAuto;
-  unsigned threads = 0;
+  OpenOptions open;      ///< its executor and threads
   std::string json;
 };
 
@@ -121,9 +119,7 @@ class Measurement {
 json Measure(const CapacityArguments& arguments, std::optional<EvictionPolicy> policy) {
   const std::string name(policy ? EvictionPolicyName(*policy) : "none");
   ShowProgress(name);
-  OpenOptions open;
-  open.executor = arguments.executor;
-  open.threads = arguments.threads;
+  OpenOptions open = arguments.open;
   if (policy) open.capacity = {.items = arguments.items, .policy = *policy};
   const auto inserts =
       static_cast<std::uint64_t>(arguments.turnovers * static_cast<double>(arguments.items));
@@ -154,21 +150,7 @@ json Measure(const CapacityArguments& arguments, std::optional<EvictionPolicy> p
   return row;
 }
 
-void Run(CapacityArguments& arguments) {
-  arguments.batch = std::min(arguments.batch, arguments.items);
-  if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
-  json report = {{"benchmark", "capacity"},
-                 {"machine", MachineFacts()},
-                 {"items", arguments.items},
-                 {"batch", arguments.batch},
-                 {"rows", json::array()}};
-  report["rows"].push_back(Measure(arguments, {}));
-  for (const std::string& name : EvictionPolicyNames()) {
-    report["rows"].push_back(Measure(arguments, EvictionPolicyOf(name)));
-  }
-  ShowProgress("");
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json == "-") return;
+void Print(const json& report) {
   fmt::print("{:>8}{:>14}{:>16}{:>12}{:>14}\n", "policy", "finds, M/s", "inserts, M/s", "evictions",
              "ms of each");
   for (const json& row : report.at("rows")) {
@@ -181,25 +163,30 @@ void Run(CapacityArguments& arguments) {
   }
 }
 
+void Run(CapacityArguments& arguments) {
+  arguments.batch = std::min(arguments.batch, arguments.items);
+  json report = {{"items", arguments.items}, {"batch", arguments.batch}, {"rows", json::array()}};
+  report["rows"].push_back(Measure(arguments, {}));
+  for (const std::string& name : EvictionPolicyNames()) {
+    report["rows"].push_back(Measure(arguments, EvictionPolicyOf(name)));
+  }
+  FinishReport("capacity", std::move(report), arguments.json, Print);
+}
+
 }  // namespace
 
 void AddCapacityCommand(CLI::App& program) {
   auto arguments = std::make_shared<CapacityArguments>();
   CLI::App* command = program.add_subcommand(
       "capacity", "Stores that keep a number of items, by each policy, beside one that does not");
-  command->add_option("--items", arguments->items, "The capacity")
-      ->check(WholeNumber(100, std::uint64_t{1} << 34))
-      ->capture_default_str();
-  command->add_option("--batch", arguments->batch, "Operations of a batch")
-      ->check(WholeNumber(1, std::uint64_t{1} << 24))
-      ->capture_default_str();
-  command->add_option("--finds", arguments->finds, "Finds that are timed")
-      ->check(WholeNumber(1, std::uint64_t{1} << 40))
-      ->capture_default_str();
-  command->add_option("--turnovers", arguments->turnovers, "Inserts, in capacities")
-      ->check(NumberBetween(0.1, 1000.0))
-      ->capture_default_str();
-  AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
+  AddNumber(*command, "--items", &arguments->items, WholeNumber(100, 1ull << 34), "The capacity");
+  AddNumber(*command, "--batch", &arguments->batch, WholeNumber(1, 1u << 24),
+            "Operations of a batch");
+  AddNumber(*command, "--finds", &arguments->finds, WholeNumber(1, 1ull << 40),
+            "Finds that are timed");
+  AddNumber(*command, "--turnovers", &arguments->turnovers, NumberBetween(0.1, 1000.0),
+            "Inserts, in capacities");
+  AddExecutorOptions(*command, &arguments->open.executor, &arguments->open.threads);
   AddPoolOption(*command, &arguments->pool);
   AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { Run(*arguments); });

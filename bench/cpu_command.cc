@@ -17,7 +17,6 @@
 #include "pm/thread_pool.h"
 #include "support/option_checks.h"
 #include "ycsb/buffer.h"
-#include "ycsb/generators.h"
 
 namespace gpm::bench {
 namespace {
@@ -110,9 +109,7 @@ void RunAll(KvAdapter& adapter, const std::vector<Phase>& phases, const std::str
 
 nlohmann::json MakeReport(const CpuOptions& options, const std::vector<Phase>& phases,
                           const StoreStats& stats, const Outcome& ours, const Outcome& peer) {
-  nlohmann::json report = {{"benchmark", "cpu"},
-                           {"machine", MachineFacts()},
-                           {"store", StoreFacts(stats)},
+  nlohmann::json report = {{"store", StoreFacts(stats)},
                            {"records", options.records},
                            {"operations", options.operations},
                            {"threads", options.threads},
@@ -206,9 +203,7 @@ void RunCpu(CpuOptions options) {
     throw Error(ErrorCode::kDamaged, "gpmstore and " + options.peer + " gave different results");
   }
 
-  const nlohmann::json report = MakeReport(options, phases, stats, ours, peer);
-  if (options.json != "-") PrintReport(report);
-  if (!options.json.empty()) WriteJson(report, options.json);
+  FinishReport("cpu", MakeReport(options, phases, stats, ours, peer), options.json, PrintReport);
 }
 
 }  // namespace
@@ -217,31 +212,19 @@ void AddCpuCommand(CLI::App& program) {
   auto options = std::make_shared<CpuOptions>();
   CLI::App* command = program.add_subcommand(
       "cpu", "The store on the cpu executor against another container: insert, find, update");
-  command->add_option("--records", options->records, "Items loaded")
-      ->check(WholeNumber(1, std::uint64_t{1} << 40))
-      ->capture_default_str();
+  AddNumber(*command, "--records", &options->records, WholeNumber(1, 1ull << 40), "Items loaded");
   command->add_option("--operations", options->operations,
                       "Operations of each phase after the load; 0: as many as records");
-  command->add_option("--threads", options->threads, "Threads, of the store and of the peer")
-      ->check(WholeNumber(1, 1024))
-      ->capture_default_str();
-  command->add_option("--batch", options->batch, "Operations of one batch of the store")
-      ->check(WholeNumber(1, std::uint64_t{1} << 30))
-      ->capture_default_str();
-  command
-      ->add_option("--value-size", options->value_size,
-                   "Bytes of a value; a peer is compiled for 128")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
-  command->add_option("--runs", options->runs, "Runs, of which medians are given")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
-  command->add_option("--theta", options->theta, "Skew of the Zipfian choice of records")
-      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the choice of records")
-      ->check(WholeNumber())
-      ->capture_default_str();
+  AddNumber(*command, "--threads", &options->threads, WholeNumber(1, 1024),
+            "Threads, of the store and of the peer");
+  AddNumber(*command, "--batch", &options->batch, WholeNumber(1, 1u << 30),
+            "Operations of one batch of the store");
+  AddNumber(*command, "--value-size", &options->value_size, WholeNumber(1, kMaxValueBytes),
+            "Bytes of a value; a peer is compiled for 128");
+  AddNumber(*command, "--runs", &options->runs, WholeNumber(1, 1000),
+            "Runs, of which medians are given");
+  AddThetaOption(*command, &options->theta, "Skew of the Zipfian choice of records");
+  AddSeedOption(*command, &options->seed, "Seed of the choice of records");
   command
       ->add_option("--peer", options->peer,
                    fmt::format("Measured beside the store: {}, or none",

@@ -7,11 +7,9 @@
 #include "bench/commands.h"
 #include "bench/contest.h"
 #include "bench/elastic_bench.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
-#include "pm/format.h"
 #include "pm/gpu_host.h"
 #include "support/option_checks.h"
 
@@ -88,7 +86,6 @@ void PrintPeer(const json& report) {
 
 void RunElastic(ElasticArguments& arguments) {
   ElasticOptions& options = arguments.options;
-  if (options.pool.empty()) options.pool = TemporaryPoolPath();
   if (options.steps % 2 != 0) {
     throw Error(ErrorCode::kInvalidArgument, "--steps: as many in each half, so an even number");
   }
@@ -97,9 +94,7 @@ void RunElastic(ElasticArguments& arguments) {
       arguments.arrays == "device" ||
       (arguments.arrays == "auto" && options.executor != ExecutorKind::kCpu && GpuCount() > 0);
   json report = MeasureElastic(options);
-  report.update({{"benchmark", "elastic"},
-                 {"machine", MachineFacts()},
-                 {"batch", options.batch},
+  report.update({{"batch", options.batch},
                  {"step_count", options.steps},
                  {"erases", options.erases},
                  {"growth_pause", options.growth_pause},
@@ -114,8 +109,8 @@ void RunElastic(ElasticArguments& arguments) {
                    {"key_size", options.key_size},
                    {"value_size", options.value_size}});
   }
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") options.peer.empty() ? Print(report) : PrintPeer(report);
+  FinishReport("elastic", std::move(report), arguments.json,
+               options.peer.empty() ? Print : PrintPeer);
 }
 
 }  // namespace
@@ -126,52 +121,27 @@ void AddElasticCommand(CLI::App& program) {
   options.growths = {OpenOptions{}.growth};
   CLI::App* command = program.add_subcommand(
       "elastic", "A table that grows and shrinks: fill, bytes, throughput, slowest batch");
-  command
-      ->add_option("--growths", options.growths,
-                   "How many times the buckets of its newest level a full table's next one has; "
-                   "a run for each")
-      ->delimiter(',')
-      ->check(NumberBetween(1.1, 4.0))
-      ->capture_default_str();
-  command
-      ->add_option("--growth-pause", options.growth_pause,
-                   "Seconds that a growth may keep batches waiting to compose the new level; 0: "
-                   "the oldest is always drained beside batches")
-      ->check(NumberBetween(0.0, 1000.0))
-      ->capture_default_str();
-  command
-      ->add_option("--grow-above", options.grow_above,
-                   "The load factor above which the table grows for an insert that finds no slot; "
-                   "below it, items are moved")
-      ->check(NumberBetween(0.0, 1.0))
-      ->capture_default_str();
-  command
-      ->add_option("--compact-below", options.compact_below,
-                   "Compact when the load factor is below this; 0: never")
-      ->check(NumberBetween(0.0, 1.0))
-      ->capture_default_str();
-  command->add_option("--batch", options.batch, "Operations of a batch of inserts or finds")
-      ->check(WholeNumber(100, std::uint64_t{1} << 24))
-      ->capture_default_str();
-  command
-      ->add_option("--erases", options.erases,
-                   "Erases for each insert, in the second half inserts for each erase")
-      ->check(NumberBetween(0.0, 1.0))
-      ->capture_default_str();
-  command->add_option("--steps", options.steps, "Steps of both halves")
-      ->check(WholeNumber(2, 1000))
-      ->capture_default_str();
-  command->add_option("--key-size", options.key_size, "Bytes of a key")
-      ->check(WholeNumber(1, kMaxKeyBytes))
-      ->capture_default_str();
-  command->add_option("--value-size", options.value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
+  AddNumbers(*command, "--growths", &options.growths, NumberBetween(1.1, 4.0),
+             "How many times the buckets of its newest level a full table's next one has; a run "
+             "for each");
+  AddNumber(*command, "--growth-pause", &options.growth_pause, NumberBetween(0.0, 1000.0),
+            "Seconds that a growth may keep batches waiting to compose the new level; 0: the "
+            "oldest is always drained beside batches");
+  AddNumber(*command, "--grow-above", &options.grow_above, NumberBetween(0.0, 1.0),
+            "The load factor above which the table grows for an insert that finds no slot; below "
+            "it, items are moved");
+  AddNumber(*command, "--compact-below", &options.compact_below, NumberBetween(0.0, 1.0),
+            "Compact when the load factor is below this; 0: never");
+  AddNumber(*command, "--batch", &options.batch, WholeNumber(100, 1u << 24),
+            "Operations of a batch of inserts or finds");
+  AddNumber(*command, "--erases", &options.erases, NumberBetween(0.0, 1.0),
+            "Erases for each insert, in the second half inserts for each erase");
+  AddNumber(*command, "--steps", &options.steps, WholeNumber(2, 1000), "Steps of both halves");
+  AddKeySizeOption(*command, &options.key_size);
+  AddValueSizeOption(*command, &options.value_size);
   command->add_option("--geometry", arguments->geometry, "Levels, locations, slots of a bucket")
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "Seed of what is found and erased")
-      ->check(WholeNumber())
-      ->capture_default_str();
+  AddSeedOption(*command, &options.seed, "Seed of what is found and erased");
   command->add_option(
       "--peer", options.peer,
       "Measured in the store's place, such as dyhash: one of those that `peers` has "

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bench/commands.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
@@ -31,8 +30,7 @@ struct FindOrInsertArguments {
   std::vector<std::uint64_t> batches = {4096, 65536, std::uint64_t{1} << 20};
   double missing = 0.1;  ///< share of a batch's keys
   unsigned repeats = 9;
-  ExecutorKind executor = ExecutorKind::kAuto;
-  unsigned threads = 0;
+  OpenOptions open;  ///< its executor and threads
   std::string json;
 };
 
@@ -203,9 +201,6 @@ class Comparison {
 };
 
 json Measure(const FindOrInsertArguments& arguments) {
-  OpenOptions open;
-  open.executor = arguments.executor;
-  open.threads = arguments.threads;
   RemovedAtEnd pool(arguments.pool);
   std::uint64_t more = 0;
   for (const std::uint64_t batch : arguments.batches) {
@@ -216,7 +211,7 @@ json Measure(const FindOrInsertArguments& arguments) {
                               {.key_size = kKeySize,
                                .value_size = arguments.value_size,
                                .initial_capacity = arguments.records + more},
-                              open);
+                              arguments.open);
   pool.Made();
   ShowProgress("loading");
   constexpr std::uint64_t kRows = std::uint64_t{1} << 20;
@@ -232,7 +227,6 @@ json Measure(const FindOrInsertArguments& arguments) {
   for (const std::uint64_t batch : arguments.batches) {
     report["rows"].push_back(comparison.Measure(batch));
   }
-  ShowProgress("");
   report["store"] = StoreFacts(store.Stats());
   return report;
 }
@@ -249,13 +243,9 @@ void Print(const json& report) {
 }
 
 void Run(FindOrInsertArguments& arguments) {
-  if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
   json report = Measure(arguments);
-  report.update({{"benchmark", "find-or-insert"},
-                 {"machine", MachineFacts()},
-                 {"missing", arguments.missing}});
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") Print(report);
+  report["missing"] = arguments.missing;
+  FinishReport("find-or-insert", std::move(report), arguments.json, Print);
 }
 
 }  // namespace
@@ -264,25 +254,16 @@ void AddFindOrInsertCommand(CLI::App& program) {
   auto arguments = std::make_shared<FindOrInsertArguments>();
   CLI::App* command = program.add_subcommand(
       "find-or-insert", "FindOrInsert beside a find and an insert of what it did not find");
-  command->add_option("--records", arguments->records, "Items at first")
-      ->check(WholeNumber(1000, std::uint64_t{1} << 36))
-      ->capture_default_str();
-  command->add_option("--batches", arguments->batches, "Keys of a batch")
-      ->delimiter(',')
-      ->check(WholeNumber(1, std::uint64_t{1} << 24))
-      ->capture_default_str();
-  command->add_option("--missing", arguments->missing, "Share of a batch's keys that are new")
-      ->check(NumberBetween(0.0, 1.0))
-      ->capture_default_str();
-  command
-      ->add_option("--repeats", arguments->repeats,
-                   "Batches of each size, of which the median counts")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
-  command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
-  AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
+  AddNumber(*command, "--records", &arguments->records, WholeNumber(1000, 1ull << 36),
+            "Items at first");
+  AddNumbers(*command, "--batches", &arguments->batches, WholeNumber(1, 1u << 24),
+             "Keys of a batch");
+  AddNumber(*command, "--missing", &arguments->missing, NumberBetween(0.0, 1.0),
+            "Share of a batch's keys that are new");
+  AddRepeatsOption(*command, &arguments->repeats,
+                   "Batches of each size, of which the median counts");
+  AddValueSizeOption(*command, &arguments->value_size);
+  AddExecutorOptions(*command, &arguments->open.executor, &arguments->open.threads);
   AddPoolOption(*command, &arguments->pool);
   AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { Run(*arguments); });

@@ -1,12 +1,13 @@
 #include "bench/options.h"
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <map>
 
+#include "bench/kv_adapter.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
-#include "support/option_checks.h"
+#include "pm/format.h"
+#include "ycsb/generators.h"
 
 namespace gpm::bench {
 namespace {
@@ -22,8 +23,9 @@ void RequireKeptReport(const CLI::App& command, const std::string& json) {
   const fs::path report = real(json);
   for (const char* name : {"--pool", "--folder"}) {
     const CLI::Option* const option = command.get_option_no_throw(name);
-    if (option == nullptr || option->count() == 0) continue;
-    const fs::path removed = real(option->as<std::string>());
+    const std::string path = option != nullptr ? option->as<std::string>() : "";
+    if (path.empty()) continue;
+    const fs::path removed = real(path);
     if (report != removed && report.parent_path() != removed) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 std::string("--json: ") + json + " would be removed with what " + name + " names");
@@ -31,6 +33,27 @@ void RequireKeptReport(const CLI::App& command, const std::string& json) {
 }
 
 }  // namespace
+
+void AddKeySizeOption(CLI::App& command, std::uint32_t* key_size) {
+  AddNumber(command, "--key-size", key_size, WholeNumber(1, kMaxKeyBytes), "Bytes of a key");
+}
+
+void AddValueSizeOption(CLI::App& command, std::uint32_t* value_size) {
+  AddNumber(command, "--value-size", value_size, WholeNumber(1, kMaxValueBytes),
+            "Bytes of a value");
+}
+
+void AddRepeatsOption(CLI::App& command, unsigned* repeats, const std::string& help) {
+  AddNumber(command, "--repeats", repeats, WholeNumber(1, 1000), help);
+}
+
+void AddSeedOption(CLI::App& command, std::uint64_t* seed, const std::string& of) {
+  AddNumber(command, "--seed", seed, WholeNumber(), of);
+}
+
+void AddThetaOption(CLI::App& command, double* theta, const std::string& help) {
+  AddNumber(command, "--theta", theta, NumberBetween(0.0, ycsb::Zipfian::kMaxTheta), help);
+}
 
 void AddExecutorOptions(CLI::App& command, ExecutorKind* executor, unsigned* threads,
                         const std::string& does) {
@@ -44,9 +67,14 @@ void AddExecutorOptions(CLI::App& command, ExecutorKind* executor, unsigned* thr
 }
 
 void AddPoolOption(CLI::App& command, std::string* pool, const std::string& more) {
-  command.add_option(
-      "--pool", *pool,
-      "Pool file, which must not exist and is removed; default: one in memory" + more);
+  const auto take = [pool](const std::string& path) {
+    *pool = path.empty() ? TemporaryPoolPath() : path;
+  };
+  command
+      .add_option_function<std::string>(
+          "--pool", take,
+          "Pool file, which must not exist and is removed; default: one in memory" + more)
+      ->force_callback();  // where it was not given, too
 }
 
 void AddJsonOption(CLI::App& command, std::string* json) {

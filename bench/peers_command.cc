@@ -13,7 +13,6 @@
 #include "bench/report.h"
 #include "pm/thread_pool.h"
 #include "support/option_checks.h"
-#include "ycsb/generators.h"
 
 namespace gpm::bench {
 namespace {
@@ -135,9 +134,7 @@ void Resolve(PeersArguments& arguments) {
 void RunPeers(PeersArguments arguments) {
   Resolve(arguments);
   const ContestOptions& contest = arguments.contest;
-  json report = {{"benchmark", "peers"},
-                 {"machine", MachineFacts()},
-                 {"executor", ExecutorName(contest.open.executor)},
+  json report = {{"executor", ExecutorName(contest.open.executor)},
                  {"records", contest.records},
                  {"operations", contest.operations},
                  {"key_size", contest.key_size},
@@ -150,8 +147,7 @@ void RunPeers(PeersArguments arguments) {
                  {"rows", json::array()}};
   MeasureContest(contest, report);
   AddWins(report);
-  if (arguments.json != "-") PrintReport(report);
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  FinishReport("peers", std::move(report), arguments.json, PrintReport);
 }
 
 }  // namespace
@@ -163,9 +159,8 @@ void AddPeersCommand(CLI::App& program) {
       "peers",
       "The store beside published tables, written from their papers (cuda), or beside other "
       "containers (cpu)");
-  command->add_option("--records", options->records, "Items that are inserted")
-      ->check(WholeNumber(1, (std::uint64_t{1} << 32) - 2))
-      ->capture_default_str();
+  AddNumber(*command, "--records", &options->records, WholeNumber(1, (1ull << 32) - 2),
+            "Items that are inserted");
   command->add_option("--operations", options->operations,
                       "Operations of each workload behind that; 0: as many as records");
   command->add_option("--batches", options->batches, "Operations of a batch, several sizes")
@@ -174,16 +169,11 @@ void AddPeersCommand(CLI::App& program) {
   command->add_option("--key-size", options->key_size, "Bytes of a key")
       ->check(CLI::IsMember({4u, 8u, 32u, 128u}))
       ->capture_default_str();
-  command->add_option("--value-size", options->value_size, "Bytes of a value")
-      ->check(WholeNumber(1, 4096))
-      ->capture_default_str();
-  command
-      ->add_option("--fill", options->fills,
-                   "Shares of the slots that the items take, of a peer that does not grow; a run "
-                   "for each")
-      ->delimiter(',')
-      ->check(NumberBetween(0.01, 1.0))
-      ->capture_default_str();
+  AddNumber(*command, "--value-size", &options->value_size, WholeNumber(1, 4096),
+            "Bytes of a value");
+  AddNumbers(*command, "--fill", &options->fills, NumberBetween(0.01, 1.0),
+             "Shares of the slots that the items take, of a peer that does not grow; a run for "
+             "each");
   command
       ->add_option_function<double>(
           "--cached",
@@ -202,15 +192,9 @@ void AddPeersCommand(CLI::App& program) {
   command->add_flag("--ordering,!--no-ordering", options->open.access.by_address,
                     "The store deals accesses out, or puts them in order; else they are made as "
                     "they come");
-  command->add_option("--theta", options->theta, "Skew of c, a, b, d and f")
-      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the choice of records")
-      ->check(WholeNumber())
-      ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Of which medians are given")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
+  AddThetaOption(*command, &options->theta, "Skew of c, a, b, d and f");
+  AddSeedOption(*command, &options->seed, "Seed of the choice of records");
+  AddRepeatsOption(*command, &options->repeats, "Of which medians are given");
   command
       ->add_option("--peers", options->peers,
                    fmt::format("Measured beside the store, or none; on cuda: {}; on cpu: {}; by "

@@ -6,11 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/commands.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/recovery_bench.h"
 #include "bench/report.h"
-#include "pm/format.h"
 #include "support/option_checks.h"
 
 namespace gpm::bench {
@@ -45,17 +43,13 @@ void Print(const json& report) {
 void RunRecovery(RecoveryArguments& arguments) {
   using Clock = std::chrono::steady_clock;
   PoolSpec& spec = arguments.pool;
-  if (spec.path.empty()) spec.path = TemporaryPoolPath();
   const Clock::time_point start = Clock::now();
   json report = MeasureRecovery(spec, arguments.repeats, true);
-  report["benchmark"] = "recovery";
-  report["machine"] = MachineFacts();
   report["records"] = spec.records;
   report["repeats"] = arguments.repeats;
   report["seed"] = spec.seed;
   report["seconds"] = std::chrono::duration<double>(Clock::now() - start).count();
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") Print(report);
+  FinishReport("recovery", std::move(report), arguments.json, Print);
 }
 
 }  // namespace
@@ -66,21 +60,11 @@ void AddRecoveryCommand(CLI::App& program) {
   pool.records = 16'000'000;
   CLI::App* command = program.add_subcommand(
       "recovery", "Time to open a pool, closed in order and crashed, and of a resize");
-  command->add_option("--records", pool.records, "Items in the pool")
-      ->check(WholeNumber(1000, std::uint64_t{1} << 31))
-      ->capture_default_str();
-  command->add_option("--key-size", pool.key_size, "Bytes of a key")
-      ->check(WholeNumber(1, kMaxKeyBytes))
-      ->capture_default_str();
-  command->add_option("--value-size", pool.value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "Repeats, of which medians are given")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
-  command->add_option("--seed", pool.seed, "Seed of the hash")
-      ->check(WholeNumber())
-      ->capture_default_str();
+  AddNumber(*command, "--records", &pool.records, WholeNumber(1000, 1u << 31), "Items in the pool");
+  AddKeySizeOption(*command, &pool.key_size);
+  AddValueSizeOption(*command, &pool.value_size);
+  AddRepeatsOption(*command, &arguments->repeats);
+  AddSeedOption(*command, &pool.seed, "Seed of the hash");
   AddExecutorOptions(*command, &pool.executor, &pool.threads, "What recovers");
   AddPoolOption(*command, &pool.path, ". A copy of it takes as much again");
   AddJsonOption(*command, &arguments->json);

@@ -29,6 +29,19 @@ std::string CpuModel() {
   return "unknown";
 }
 
+/// @param file "-" is the standard output
+void WriteJson(const nlohmann::json& report, const std::string& file) {
+  if (file == "-") {
+    std::cout << report.dump(2) << '\n' << std::flush;
+    if (!std::cout) throw Error(ErrorCode::kIo, "can't write the report to the standard output");
+    return;
+  }
+  std::ofstream stream(file);
+  stream << report.dump(2) << '\n';
+  stream.close();
+  if (!stream) throw Error(ErrorCode::kIo, "can't write the report to " + file);
+}
+
 }  // namespace
 
 double Median(std::vector<double> values) {
@@ -85,18 +98,18 @@ std::string& NotedCommit() {
   return commit;
 }
 
-void WriteJson(nlohmann::json report, const std::string& file) {
+bool PrintsTables(const std::string& json_file) { return json_file != "-"; }
+
+void FinishReport(const char* benchmark, nlohmann::json report, const std::string& json_file,
+                  const std::function<void(const nlohmann::json& report)>& print) {
+  ShowProgress("");
+  if (print && PrintsTables(json_file)) print(report);
+  if (json_file.empty()) return;
+  report["benchmark"] = benchmark;
+  report["machine"] = MachineFacts();
   report["commit"] = NotedCommit();
   report["gpmstore_version"] = Version();
-  if (file == "-") {
-    std::cout << report.dump(2) << '\n' << std::flush;
-    if (!std::cout) throw Error(ErrorCode::kIo, "can't write the report to the standard output");
-    return;
-  }
-  std::ofstream stream(file);
-  stream << report.dump(2) << '\n';
-  stream.close();
-  if (!stream) throw Error(ErrorCode::kIo, "can't write the report to " + file);
+  WriteJson(report, json_file);
 }
 
 void ShowProgress(const std::string& text) {

@@ -1,6 +1,7 @@
 #ifndef GPM_BENCH_REPORT_H_
 #define GPM_BENCH_REPORT_H_
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -30,9 +31,16 @@ nlohmann::json StoreFacts(const StoreStats& stats);
 /// The commit that reports say they are of, as the command line has it.
 std::string& NotedCommit();
 
-/// Writes a report, with the version of the store and the commit. @param file "-" is stdout @throws
-/// Error(kIo) naming the file
-void WriteJson(nlohmann::json report, const std::string& file);
+/// Whether a command prints tables: not where its report is to stand alone on the standard output.
+bool PrintsTables(const std::string& json_file);
+
+/// What a command ends with. Prints its report as a table, and writes it, where a file is named,
+/// with what every report has: benchmark, machine, version of the store, commit.
+/// @param json_file as --json has it: "-" is the standard output, "" none
+/// @param print none: the command has printed what there is
+/// @throws Error(kIo) naming the file
+void FinishReport(const char* benchmark, nlohmann::json report, const std::string& json_file,
+                  const std::function<void(const nlohmann::json& report)>& print = {});
 
 /// Shows what is going on, on stderr and only when that is a terminal; empty clears the line.
 void ShowProgress(const std::string& text);

@@ -59,32 +59,32 @@ void PrintBounds(const json& rows) {
   }
 }
 
+void Print(const RooflineOptions& options, const Roofline& roofline, const json& report) {
+  const bool on_gpu = roofline.executor == ExecutorKind::kCuda;
+  fmt::print("a range of {} bytes on {}, cells of {} bytes, executor {}{}, medians of {}\n",
+             roofline.range_bytes, MediumName(roofline.medium), roofline.cell_bytes,
+             ExecutorName(roofline.executor),
+             on_gpu ? "" : fmt::format(" with {} threads", options.threads), options.repeats);
+  PrintRates("range", on_gpu ? "blocks" : "prefetch", report.at("link"));
+  if (on_gpu) {
+    PrintRates("GPU memory", "blocks", report.at("memory"));
+    fmt::print("an empty batch: {:.2f} us\n", roofline.empty_batch_seconds * 1e6);
+  }
+  PrintBounds(report.at("bounds"));
+}
+
 void RunRoofline(RooflineArguments& arguments) {
   RooflineOptions& options = arguments.roofline;
   options.threads = ThreadsOf(options.threads);
   const Clock::time_point start = Clock::now();
   const Roofline roofline = MeasureRoofline(options);
   json report = ToJson(roofline);
-  report["benchmark"] = "roofline";
-  report["machine"] = MachineFacts();
   report["repeats"] = options.repeats;
   report["threads"] = options.threads;
   report["bounds"] = SimpleBounds(roofline);
   report["seconds"] = SecondsSince(start);
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json == "-") return;
-
-  const bool on_gpu = roofline.executor == ExecutorKind::kCuda;
-  fmt::print("a range of {} bytes on {}, cells of {} bytes, executor {}{}, medians of {}\n",
-             roofline.range_bytes, MediumName(roofline.medium), roofline.cell_bytes,
-             ExecutorName(roofline.executor),
-             on_gpu ? "" : fmt::format(" with {} threads", options.threads), options.repeats);
-  PrintRates("range", on_gpu ? "blocks" : "prefetch", report["link"]);
-  if (on_gpu) {
-    PrintRates("GPU memory", "blocks", report["memory"]);
-    fmt::print("an empty batch: {:.2f} us\n", roofline.empty_batch_seconds * 1e6);
-  }
-  PrintBounds(report["bounds"]);
+  FinishReport("roofline", std::move(report), arguments.json,
+               [&](const json& made) { Print(options, roofline, made); });
 }
 
 }  // namespace
@@ -100,19 +100,10 @@ void AddRooflineCommand(CLI::App& program) {
                    "Bytes that the accesses spread over, such as those of a pool (K, M, G); "
                    "default: 2G")
       ->transform(ByteCount());
-  command->add_option("--value-size", roofline.value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
-  command
-      ->add_option("--accesses", roofline.accesses,
-                   "Accesses made at once, separated by commas; at most as many as the range has "
-                   "cells")
-      ->check(WholeNumber(1, std::uint64_t{1} << 31))
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--repeats", roofline.repeats, "Repeats, of which medians are given")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
+  AddValueSizeOption(*command, &roofline.value_size);
+  AddNumbers(*command, "--accesses", &roofline.accesses, WholeNumber(1, 1u << 31),
+             "Accesses made at once, separated by commas; at most as many as the range has cells");
+  AddRepeatsOption(*command, &roofline.repeats);
   command->add_option(
       "--pool", roofline.pool,
       "File of the range, which must not exist and is removed, or \"pinned:\"; default: one in "

@@ -212,9 +212,7 @@ void Run(ScaleArguments& arguments) {
   if (on_gpu && arguments.devices.empty()) {
     for (int i = 0; i < GpuCount(); ++i) arguments.devices.push_back(i);
   }
-  json report = {{"benchmark", "scale"},
-                 {"machine", MachineFacts()},
-                 {"records", arguments.records},
+  json report = {{"records", arguments.records},
                  {"batch", arguments.batch},
                  {"strong", arguments.strong},
                  {"devices", arguments.devices},
@@ -229,9 +227,7 @@ void Run(ScaleArguments& arguments) {
     MeasureRanks(arguments, ranks, &report);
     if (ranks > 0) report["bounds"].push_back(MeasureBounds(arguments, ranks));
   }
-  ShowProgress("");
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") Print(report);
+  FinishReport("scale", std::move(report), arguments.json, Print);
 }
 
 }  // namespace
@@ -242,37 +238,25 @@ void AddScaleCommand(CLI::App& program) {
       "scale",
       "A store over several ranks, each a thread with a shard: throughput, and where it "
       "goes");
-  command
-      ->add_option("--ranks", arguments->ranks,
-                   "Numbers of ranks, one after the other; 0 is a store of one pool, without any")
-      ->delimiter(',')
-      ->check(WholeNumber(0, 64))
-      ->capture_default_str();
+  AddNumbers(*command, "--ranks", &arguments->ranks, WholeNumber(0, 64),
+             "Numbers of ranks, one after the other; 0 is a store of one pool, without any");
   command
       ->add_option("--devices", arguments->devices,
                    "CUDA devices that the ranks use in turn; default: all")
       ->delimiter(',')
       ->check(WholeNumber(0, 1023));
-  command->add_option("--records", arguments->records, "Items of each rank")
-      ->check(WholeNumber(1000, std::uint64_t{1} << 36))
-      ->capture_default_str();
-  command->add_option("--batch", arguments->batch, "Operations of each rank's parts")
-      ->check(WholeNumber(1, std::uint64_t{1} << 24))
-      ->capture_default_str();
+  AddNumber(*command, "--records", &arguments->records, WholeNumber(1000, 1ull << 36),
+            "Items of each rank");
+  AddNumber(*command, "--batch", &arguments->batch, WholeNumber(1, 1u << 24),
+            "Operations of each rank's parts");
   command->add_flag("--strong", arguments->strong,
                     "The same records and batches are divided by the ranks");
-  command->add_option("--batches", arguments->batches, "Batches, of which the median counts")
-      ->check(WholeNumber(1, 10000))
-      ->capture_default_str();
-  command
-      ->add_option("--in-flight", arguments->in_flight,
-                   "Batches that each rank has in flight, with arrays of their own; 1: each is "
-                   "waited for before the next one")
-      ->check(WholeNumber(1, 16))
-      ->capture_default_str();
-  command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
+  AddNumber(*command, "--batches", &arguments->batches, WholeNumber(1, 10000),
+            "Batches, of which the median counts");
+  AddNumber(*command, "--in-flight", &arguments->in_flight, WholeNumber(1, 16),
+            "Batches that each rank has in flight, with arrays of their own; 1: each is waited for "
+            "before the next one");
+  AddValueSizeOption(*command, &arguments->value_size);
   command->add_option("--folder", arguments->folder,
                       "Folder for the pools, which is removed at the end; default: a new one on "
                       "tmpfs");
@@ -293,9 +277,7 @@ void AddScaleCommand(CLI::App& program) {
                    "where it was found when this was built")
       ->check(CLI::IsMember(exchanges))
       ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "Of the keys")
-      ->check(WholeNumber())
-      ->capture_default_str();
+  AddSeedOption(*command, &arguments->seed, "Of the keys");
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { Run(*arguments); });

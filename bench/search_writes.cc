@@ -32,15 +32,13 @@ void Require(bool right, const char* what) {
 /// A store with two attributes, and the operations of a round, where its executor takes them best.
 class Writes {
  public:
-  Writes(const SearchWritesOptions& options, bool indexed)
+  Writes(const SearchBenchOptions& options, bool indexed)
       : options_(options),
         indexed_(indexed),
         round_(std::max<std::uint64_t>(1, options.records / kRoundShare)),
         pool_(options.pool),
         store_([&] {
-          OpenOptions open;
-          open.executor = options.executor;
-          open.threads = options.threads;
+          OpenOptions open = options.open;
           open.search_index_bytes = indexed ? ~std::uint64_t{0} : 0;
           return Store::Create(options.pool,
                                {.value_size = options.value_size,
@@ -121,7 +119,7 @@ class Writes {
                         {.keys = false});
   }
 
-  const SearchWritesOptions& options_;
+  const SearchBenchOptions& options_;
   const bool indexed_;
   const std::uint64_t round_;
   RemovedAtEnd pool_;
@@ -134,7 +132,7 @@ class Writes {
 
 }  // namespace
 
-json MeasureWritesBesideIndex(const SearchWritesOptions& options) {
+json MeasureWritesBesideIndex(const SearchBenchOptions& options) {
   json rows = json::array();
   for (const bool indexed : {false, true}) {
     ShowProgress(indexed ? "writes beside an index" : "writes without an index");

@@ -1,22 +1,11 @@
 #ifndef GPM_BENCH_SEARCH_WRITES_H_
 #define GPM_BENCH_SEARCH_WRITES_H_
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
-#include "gpmstore/options.h"
+#include "bench/search_bench.h"
 
 namespace gpm::bench {
-
-struct SearchWritesOptions {
-  std::string pool;  ///< a file that does not exist, and goes at the end
-  ExecutorKind executor = ExecutorKind::kAuto;
-  unsigned threads = 0;
-  std::uint32_t value_size = 128;  ///< 12 at least
-  std::uint64_t records = 0;
-  unsigned repeats = 3;
-};
 
 /// What an index of two attributes (of 8 and 4 bytes) costs inserts and updates: batches of 2^12,
 /// and of a 32nd of the records, a round of which is a 32nd of the records, without an index, with
@@ -25,7 +14,7 @@ struct SearchWritesOptions {
 /// @return a row of each: kind, batch, indexed, and operations a second without and with that
 ///         search, medians of the rounds
 /// @throws Error(kDamaged): a search had no index, or a batch did not do what it must
-nlohmann::json MeasureWritesBesideIndex(const SearchWritesOptions& options);
+nlohmann::json MeasureWritesBesideIndex(const SearchBenchOptions& options);
 void PrintWritesBesideIndex(const nlohmann::json& rows);
 
 }  // namespace gpm::bench

@@ -10,13 +10,11 @@
 #include <thread>
 
 #include "bench/commands.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
-#include "pm/format.h"
 #include "pm/gpu_host.h"
 #include "support/option_checks.h"
 #include "ycsb/device_buffers.h"
@@ -36,8 +34,7 @@ struct SnapshotArguments {
   std::uint64_t batch = std::uint64_t{1} << 16;
   double changed = 0.01;  ///< share of the items, before the increment
   double seconds = 2;     ///< that batches run without a snapshot
-  ExecutorKind executor = ExecutorKind::kAuto;
-  unsigned threads = 0;
+  OpenOptions open;       ///< its executor and threads
   unsigned writers = 0;
   std::string json;
 };
@@ -125,9 +122,6 @@ json Row(const char* what, const SnapshotResult& result) {
 }
 
 json Measure(const SnapshotArguments& arguments) {
-  OpenOptions open;
-  open.executor = arguments.executor;
-  open.threads = arguments.threads;
   RemovedAtEnd pool(arguments.pool);
   RemovedAtEnd quiet(arguments.directory + "/gpmstore_bench_quiet.snap");
   RemovedAtEnd whole(arguments.directory + "/gpmstore_bench_whole.snap");
@@ -137,7 +131,7 @@ json Measure(const SnapshotArguments& arguments) {
                               {.key_size = arguments.key_size,
                                .value_size = arguments.value_size,
                                .initial_capacity = arguments.records},
-                              open);
+                              arguments.open);
   pool.Made();
   ShowProgress("loading");
   ApplyToAll(arguments, store, Op::kInsert, arguments.records, 0);
@@ -189,7 +183,8 @@ json Measure(const SnapshotArguments& arguments) {
 
   ShowProgress("restoring");
   const Clock::time_point restoring = Clock::now();
-  Store again = Store::Restore(std::vector{whole.path(), increment.path()}, restored.path(), open);
+  Store again =
+      Store::Restore(std::vector{whole.path(), increment.path()}, restored.path(), arguments.open);
   restored.Made();
   const double seconds = SecondsSince(restoring);
   const std::uint64_t items = again.Stats().items;
@@ -225,17 +220,12 @@ void Print(const json& report) {
 }
 
 void RunSnapshot(SnapshotArguments& arguments) {
-  if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
   if (arguments.directory.empty()) {
     arguments.directory = std::filesystem::path(arguments.pool).parent_path().string();
   }
   json report = Measure(arguments);
-  report.update({{"benchmark", "snapshot"},
-                 {"machine", MachineFacts()},
-                 {"batch", arguments.batch},
-                 {"changed", arguments.changed}});
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") Print(report);
+  report.update({{"batch", arguments.batch}, {"changed", arguments.changed}});
+  FinishReport("snapshot", std::move(report), arguments.json, Print);
 }
 
 }  // namespace
@@ -244,25 +234,16 @@ void AddSnapshotCommand(CLI::App& program) {
   auto arguments = std::make_shared<SnapshotArguments>();
   CLI::App* command = program.add_subcommand(
       "snapshot", "Snapshots beside batches, an increment, and restoring them");
-  command->add_option("--records", arguments->records, "Items")
-      ->check(WholeNumber(1000, std::uint64_t{1} << 36))
-      ->capture_default_str();
-  command->add_option("--batch", arguments->batch, "Operations of a batch: 95% finds, 5% updates")
-      ->check(WholeNumber(1, std::uint64_t{1} << 24))
-      ->capture_default_str();
-  command->add_option("--changed", arguments->changed, "Share of the items that an increment has")
-      ->check(NumberBetween(0.0, 1.0))
-      ->capture_default_str();
-  command->add_option("--seconds", arguments->seconds, "That batches run without a snapshot")
-      ->check(NumberBetween(0.0, 3600.0))
-      ->capture_default_str();
-  command->add_option("--key-size", arguments->key_size, "Bytes of a key")
-      ->check(WholeNumber(1, kMaxKeyBytes))
-      ->capture_default_str();
-  command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
-  AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
+  AddNumber(*command, "--records", &arguments->records, WholeNumber(1000, 1ull << 36), "Items");
+  AddNumber(*command, "--batch", &arguments->batch, WholeNumber(1, 1u << 24),
+            "Operations of a batch: 95% finds, 5% updates");
+  AddNumber(*command, "--changed", &arguments->changed, NumberBetween(0.0, 1.0),
+            "Share of the items that an increment has");
+  AddNumber(*command, "--seconds", &arguments->seconds, NumberBetween(0.0, 3600.0),
+            "That batches run without a snapshot");
+  AddKeySizeOption(*command, &arguments->key_size);
+  AddValueSizeOption(*command, &arguments->value_size);
+  AddExecutorOptions(*command, &arguments->open.executor, &arguments->open.threads);
   command
       ->add_option("--writers", arguments->writers, "Threads that write; 0: some of the machine's")
       ->check(WholeNumber(0, 4096));

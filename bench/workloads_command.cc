@@ -11,13 +11,11 @@
 
 #include "bench/ablation.h"
 #include "bench/commands.h"
-#include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/published.h"
 #include "bench/report.h"
 #include "bench/user_bench.h"
 #include "bench/workload_bench.h"
-#include "pm/format.h"
 #include "pm/gpu_host.h"
 #include "support/option_checks.h"
 #include "ycsb/generators.h"
@@ -31,7 +29,7 @@ struct Arguments {
   WorkloadOptions bench;
   std::vector<std::string> workloads;
   std::string geometry = GeometryName(Geometry{});
-  CLI::Option* warm_up = nullptr;
+  const CLI::App* command = nullptr;  ///< which says what was given
   bool no_roofline = false;
   std::string json;
 };
@@ -41,8 +39,6 @@ struct WorkloadsArguments : Arguments {
   unsigned max_log = 22;
   bool directory = false;
   double cache = 0;
-  CLI::Option* directory_option = nullptr;
-  CLI::Option* cache_option = nullptr;
 };
 
 struct UserArguments : Arguments {
@@ -52,11 +48,7 @@ struct UserArguments : Arguments {
 
 void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   WorkloadOptions& bench = arguments.bench;
-  const auto count = [&](const char* name, std::uint64_t& value, const char* help) {
-    command.add_option(name, value, help)
-        ->check(WholeNumber(1, std::uint64_t{1} << 31))
-        ->capture_default_str();
-  };
+  arguments.command = &command;
   command
       .add_option(
           "--workloads", arguments.workloads,
@@ -67,27 +59,20 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
       ->check(CLI::IsMember(WorkloadBench::Workloads()))
       ->delimiter(',')
       ->capture_default_str();
-  count("--records", bench.records, "Items in the pool, and those that insert inserts");
-  count("--operations", bench.operations, "Operations measured at once");
-  arguments.warm_up =
-      command
-          .add_option("--warm-up", bench.warm_up,
-                      "Operations before each of the two loadings of the cache; default: half as "
-                      "many as are measured")
-          ->check(WholeNumber(1, std::uint64_t{1} << 31));
-  command.add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
-      ->check(WholeNumber(1, std::uint64_t{1} << 30))
-      ->delimiter(',')
-      ->capture_default_str();
-  command.add_option("--repeats", bench.repeats, "Repeats, of which medians are given")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
-  command.add_option("--key-size", bench.key_size, "Bytes of a key")
-      ->check(WholeNumber(1, kMaxKeyBytes))
-      ->capture_default_str();
-  command.add_option("--value-size", bench.value_size, "Bytes of a value")
-      ->check(WholeNumber(1, kMaxValueBytes))
-      ->capture_default_str();
+  AddNumber(command, "--records", &bench.records, WholeNumber(1, 1u << 31),
+            "Items in the pool, and those that insert inserts");
+  AddNumber(command, "--operations", &bench.operations, WholeNumber(1, 1u << 31),
+            "Operations measured at once");
+  command
+      .add_option("--warm-up", bench.warm_up,
+                  "Operations before each of the two loadings of the cache; default: half as many "
+                  "as are measured")
+      ->check(WholeNumber(1, 1u << 31));
+  AddNumbers(command, "--batches", &bench.batches, WholeNumber(1, 1u << 30),
+             "Operations of a batch, separated by commas");
+  AddRepeatsOption(command, &bench.repeats);
+  AddKeySizeOption(command, &bench.key_size);
+  AddValueSizeOption(command, &bench.value_size);
   command
       .add_option("--geometry", arguments.geometry,
                   "Levels, hash locations and slots a bucket: powers of two with a product of at "
@@ -103,12 +88,8 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
                   "skewed; default: zipf")
       ->transform(CLI::CheckedTransformer(distributions))
       ->option_text("zipf|zipfian|uniform");
-  command.add_option("--theta", bench.theta, "Skew")
-      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
-      ->capture_default_str();
-  command.add_option("--seed", bench.seed, "Seed of the operations")
-      ->check(WholeNumber())
-      ->capture_default_str();
+  AddThetaOption(command, &bench.theta, "Skew");
+  AddSeedOption(command, &bench.seed, "Seed of the operations");
   AddExecutorOptions(command, &bench.executor, &bench.threads);
   AddPoolOption(command, &bench.pool, ". A copy of it takes as much again");
   command.add_flag("--no-roofline", arguments.no_roofline,
@@ -172,15 +153,13 @@ void Run(Arguments& arguments, const char* name, const std::optional<Configurati
   WorkloadOptions& options = arguments.bench;
   options.roofline = !arguments.no_roofline;
   options.geometry = ParseGeometry(arguments.geometry);
-  if (arguments.warm_up->count() == 0) {
+  if (arguments.command->count("--warm-up") == 0) {
     options.warm_up = std::max<std::uint64_t>(options.operations / 2, 1);
   }
-  if (options.pool.empty()) options.pool = TemporaryPoolPath();
-  const bool table = arguments.json != "-";
+  const bool table = PrintsTables(arguments.json);
   const auto start = std::chrono::steady_clock::now();
   WorkloadBench bench(options);
   json report = bench.Facts();
-  report["benchmark"] = name;
   report["rows"] = json::array();
   const StoreStats& stats = bench.stats();
   const std::vector<Configuration> configurations =
@@ -209,7 +188,7 @@ void Run(Arguments& arguments, const char* name, const std::optional<Configurati
   }
   report["seconds"] =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  FinishReport(name, std::move(report), arguments.json);
 }
 
 /// Of batch sizes that nobody asked for, leaves those that there are records and operations for.
@@ -230,11 +209,11 @@ void RunWorkloads(WorkloadsArguments& arguments) {
   Configuration configuration;
   configuration.name = "default";
   configuration.cache.refresh_interval = 0;
-  if (arguments.directory_option->count() > 0) {
+  if (arguments.command->count("--directory") > 0) {
     configuration.name = arguments.directory ? "directory" : "no directory";
     configuration.cache.directory = arguments.directory;
   }
-  if (arguments.cache_option->count() > 0) {
+  if (arguments.command->count("--cache") > 0) {
     configuration.name = fmt::format("cache {}", arguments.cache);
     configuration.cache.fraction = arguments.cache;
   }
@@ -307,8 +286,7 @@ void RunUser(UserArguments& arguments) {
                        std::uint64_t{1} << 20};
     DropTooLarge(arguments);
   }
-  if (arguments.warm_up->count() == 0) options.warm_up = options.operations / 2 + 1;
-  if (options.pool.empty()) options.pool = TemporaryPoolPath();
+  if (arguments.command->count("--warm-up") == 0) options.warm_up = options.operations / 2 + 1;
   const bool gpu = options.executor != ExecutorKind::kCpu && GpuCount() > 0;
   std::ranges::replace(arguments.memory, "auto", gpu ? "device" : "host");
   json rows = json::array();
@@ -320,7 +298,6 @@ void RunUser(UserArguments& arguments) {
     }
   }
   json report;
-  report["machine"] = MachineFacts();
   report["store"] = rows.front().at("store");
   // (With arrays in host memory there is nothing to compare with: `workloads` has them where the
   // executor works.)
@@ -329,15 +306,13 @@ void RunUser(UserArguments& arguments) {
   if (!arguments.no_workloads && std::ranges::count(arguments.memory, worked_on) > 0) {
     AddShareOfWorkloads(options, worked_on, rows, report);
   }
-  ShowProgress("");
-  if (arguments.json != "-") PrintUserRows(rows);
-  report["benchmark"] = "user";
   report["records"] = options.records;
   report["operations"] = options.operations;
   report["repeats"] = options.repeats;
   report["distribution"] = ycsb::DistributionName(options.distribution);
   report["rows"] = std::move(rows);
-  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  FinishReport("user", std::move(report), arguments.json,
+               [](const json& made) { PrintUserRows(made.at("rows")); });
 }
 
 }  // namespace
@@ -348,26 +323,17 @@ void AddWorkloadsCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "workloads", "Throughput, latency and their bound over batch sizes, for each workload");
   AddCommonOptions(*command, *arguments);
+  AddNumber(*command, "--min-batch-log", &arguments->min_log, WholeNumber(0, 30),
+            "Without --batches: the smallest is 2 to this power");
+  AddNumber(*command, "--max-batch-log", &arguments->max_log, WholeNumber(0, 30),
+            "Without --batches: the largest is 2 to this power");
+  command->add_flag("--directory,!--no-directory", arguments->directory,
+                    "With a directory, or without; default: on executor cuda");
   command
-      ->add_option("--min-batch-log", arguments->min_log,
-                   "Without --batches: the smallest is 2 to this power")
-      ->check(WholeNumber(0, 30))
-      ->capture_default_str();
-  command
-      ->add_option("--max-batch-log", arguments->max_log,
-                   "Without --batches: the largest is 2 to this power")
-      ->check(WholeNumber(0, 30))
-      ->capture_default_str();
-  arguments->directory_option =
-      command->add_flag("--directory,!--no-directory", arguments->directory,
-                        "With a directory, or without; default: on executor cuda");
-  arguments->cache_option =
-      command
-          ->add_option(
-              "--cache", arguments->cache,
-              "Share of the buckets of which values are cached; default: on cuda what a tenth "
-              "of the GPU's memory holds, 0 on cpu")
-          ->check(NumberBetween(0.0, 1.0));
+      ->add_option("--cache", arguments->cache,
+                   "Share of the buckets of which values are cached; default: on cuda what a tenth "
+                   "of the GPU's memory holds, 0 on cpu")
+      ->check(NumberBetween(0.0, 1.0));
   command->callback([arguments] { RunWorkloads(*arguments); });
 }
 

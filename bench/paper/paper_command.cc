@@ -36,16 +36,14 @@ void RunPaper(PaperArguments arguments) {
     arguments.executor = ResolveExecutor(arguments.executor);
     PaperPeers(arguments);  // that there are such, before anything is measured
   }
-  json report = {{"benchmark", "paper"},           {"figure", figure->name},
-                 {"what", figure->what},           {"scale", arguments.scale},
-                 {"records", arguments.records()}, {"repeats", arguments.repeats},
-                 {"machine", MachineFacts()},      {"rows", json::array()}};
+  json report = {{"figure", figure->name},       {"what", figure->what},
+                 {"scale", arguments.scale},     {"records", arguments.records()},
+                 {"repeats", arguments.repeats}, {"rows", json::array()}};
   figure->measure(arguments, report);
-  ShowProgress("");
-  if (arguments.json != "-") {
-    fmt::print("figure {}: {} rows\n", figure->name, report.at("rows").size());
-  }
-  WriteJson(report, arguments.json);
+  FinishReport("paper", std::move(report), arguments.json, [](const json& made) {
+    fmt::print("figure {}: {} rows\n", made.at("figure").get<std::string>(),
+               made.at("rows").size());
+  });
 }
 
 }  // namespace
@@ -83,12 +81,9 @@ void AddPaperCommand(CLI::App& program) {
     help += fmt::format("{}{} ({})", help.empty() ? "" : ", ", figure.name, figure.what);
   }
   command->add_option("--figure", arguments->figure, help)->required()->check(CLI::IsMember(names));
-  command->add_option("--scale", arguments->scale, "Share of the paper's 16 million records")
-      ->check(NumberBetween(0.0005, 100.0))
-      ->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "Repeats, of which medians are given")
-      ->check(WholeNumber(1, 1000))
-      ->capture_default_str();
+  AddNumber(*command, "--scale", &arguments->scale, NumberBetween(0.0005, 100.0),
+            "Share of the paper's 16 million records");
+  AddRepeatsOption(*command, &arguments->repeats);
   command
       ->add_option("--peers", arguments->peers,
                    fmt::format("Measured beside the store in figures 5, 6, 7, 10 and 12, or none; "
