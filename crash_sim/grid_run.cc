@@ -530,7 +530,7 @@ void CpuBatchTask<crash::GridSetup>::OneByOne(std::uint32_t p, bool final_attemp
       }
       return;
     }
-    if (GivesValue(op) && outcome.present && grid_.found != nullptr) {
+    if (GivesValue(op, value != nullptr) && outcome.present && grid_.found != nullptr) {
       tile.ReadAndKeep(candidates, outcome, grid_.FoundOf(i, table.value_size));
     } else if (op == Op::kFindOrInsert && value != nullptr && grid_.found != nullptr) {
       std::memcpy(grid_.FoundOf(i, table.value_size), value, table.value_size);

@@ -23,9 +23,19 @@ constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
 };
 
 // Of what a pool takes for its items, to know how many fit into so many bytes.
-constexpr double kFullTable = 0.8;  ///< share of the slots in use when it grows
 constexpr double kGapsInLevels = 3;
 constexpr double kFreeCells = 1.0 / 8;  ///< for each in use
+
+/// Candidate slots of a key in its newest levels, up to so many.
+unsigned NewestSlots(const Geometry& geometry, unsigned levels) {
+  return std::min<unsigned>(geometry.levels, levels) * geometry.locations * geometry.slots;
+}
+/// Whether a table may have to grow when hardly half of its slots are in use.
+bool GrowsEarly(const Geometry& geometry) {
+  return geometry.locations == 1 || NewestSlots(geometry, 1) < 8;
+}
+/// Share of the slots in use when another table grows, at least, whatever OpenOptions::grow_above.
+double FullTable(const Geometry& geometry) { return NewestSlots(geometry, 2) < 32 ? 0.6 : 0.8; }
 
 /// Bytes of the pool for an item: of the cell, and of slots while the table grows.
 double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growth& growth) {
@@ -36,7 +46,7 @@ double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growt
   for (unsigned level = 0; level < geometry.levels; ++level, oldest /= factor) levels += oldest;
   // The new level, and gaps of levels before, but for what levels soon fit into.
   const double gaps = std::min(oldest * factor / (factor - 1), kGapsInLevels * factor);
-  const double slots = (levels + factor + gaps) / (levels * kFullTable);
+  const double slots = (levels + factor + gaps) / (levels * FullTable(geometry));
   const double slot_bytes = static_cast<double>(BucketBytes(key_size, geometry)) / geometry.slots;
   const double cells =
       InlineValues(value_size) ? 0 : static_cast<double>(CellBytes(value_size)) * (1 + kFreeCells);
@@ -113,11 +123,11 @@ Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::
                   fmt::format("capacity: {} items and {} bytes; give one of the two",
                               capacity.items, capacity.bytes));
     }
-    if (FillsUpBadly(growth.geometry)) {
+    if (GrowsEarly(growth.geometry)) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("capacity: how full a table of {} becomes can't be said; give items "
                               "instead of bytes, or a geometry with 2 locations and 8 candidates "
-                              "or more",
+                              "of a level or more",
                               GeometryName(growth.geometry)));
     }
     const std::uint64_t least = LeastPoolBytes(key_size, value_size, growth);

@@ -85,6 +85,7 @@ std::uint64_t StoreImpl::UpdateRowsWhere(const Query& query, const Store::RowsEd
   const std::uint64_t updated = ChangeWhere(query, [&](MatchingItems items) GPM_REQUIRES(
                                                        store_state) {
     if (items.count > 0) change(items.keys, items.values);
+    process_.Check();  // where `change` forked, and its child returns, the pool is not the child's
     std::vector<Result> results(items.count);
     RunAlone({.op = Op::kUpdate, .keys = items.keys, .values = items.values, .results = results});
     const std::uint64_t ok = CountOk(results);

@@ -51,7 +51,7 @@ GPM_HD inline KeyRunEffect EffectOf(Op op, bool has_value, std::uint32_t positio
                                                           : kUnchanged;
   effect.first = begins_run ? position : kNoPosition;
   effect.find_and_collided =
-      (GivesValue(op) ? position : kNoPosition) | (other_key ? ~kNoPosition : 0);
+      (GivesValue(op, has_value) ? position : kNoPosition) | (other_key ? ~kNoPosition : 0);
   return effect;
 }
 

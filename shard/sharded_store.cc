@@ -137,7 +137,8 @@ std::uint64_t ShardedStore::Insert(std::span<const std::byte> keys,
 
 std::uint64_t ShardedStore::BulkLoad(std::span<const std::byte> keys,
                                      std::span<const std::byte> values, std::span<Result> results) {
-  return Impl::BatchCall(Opened())->Run(
+  // (It makes room in each shard, for which that waits for the end of exports.)
+  return Impl::WorkCall(Opened())->Run(
       {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, BulkLoadInto);
 }
 

@@ -24,6 +24,11 @@ GPM_HD constexpr bool IsValid(Op op, bool has_value) {
   return static_cast<std::uint8_t>(op) < kOpKinds && (has_value || !Writes(op));
 }
 
+/// Whether an operation that finds its key gives back the value. @param has_value as for IsValid
+GPM_HD constexpr bool GivesValue(Op op, bool has_value) {
+  return GivesValue(op) && IsValid(op, has_value);
+}
+
 /// The plan of an operation; of one that is invalid (IsValid), to leave everything as it is.
 /// @param value value_size bytes for kinds that write (null: the batch has none), else unused. For
 ///        kAccumulate its presence alone counts: who carries it out sets Plan::addends

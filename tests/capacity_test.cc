@@ -367,10 +367,12 @@ TEST_F(CapacityTest, OfBytes) {
     std::uint32_t value_size;
     Geometry geometry;
     double growth;
+    double grow_above = OpenOptions{}.grow_above;
   };
   for (const Case& now :
        {Case{8, 128, {2, 2, 8}, 2}, Case{8, 8, {2, 2, 8}, 2}, Case{29, 1000, {2, 2, 8}, 1.25},
-        Case{8, 24, {1, 2, 8}, 3}, Case{16, 8, {4, 2, 4}, 1.1}}) {
+        Case{8, 24, {1, 2, 8}, 3}, Case{16, 8, {4, 2, 4}, 1.1}, Case{8, 8, {2, 2, 8}, 2, 0},
+        Case{8, 8, {1, 2, 8}, 2, 0}, Case{8, 8, {2, 2, 4}, 2, 0}, Case{8, 8, {4, 4, 2}, 2}}) {
     for (const auto& [bytes, batches] :
          {std::pair{8 * kMiB, 32u}, std::pair{8 * kMiB, 8u}, std::pair{9 * kMiB + 4096, 32u},
           std::pair{5 * kMiB + 1, 32u}}) {
@@ -381,12 +383,13 @@ TEST_F(CapacityTest, OfBytes) {
       create.geometry = now.geometry;
       OpenOptions open = TestOpenOptions();
       open.growth = now.growth;
+      open.grow_above = now.grow_above;
       open.capacity = {.bytes = bytes};
       const std::string path = NewPath();
       Store store = Store::Create(path, create, open);
       const std::uint64_t items = store.Stats().capacity_items;
       const std::uint64_t item_bytes = now.key_size + now.value_size;
-      EXPECT_GE(items * item_bytes, bytes / 8);
+      EXPECT_GE(items * item_bytes, bytes / 16);
       EXPECT_LE(items * item_bytes, bytes);
       const std::uint64_t batch = items / batches;
       for (std::uint64_t next = 1; next < 3 * items; next += batch) {

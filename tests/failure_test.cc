@@ -4,6 +4,7 @@
 #include <execinfo.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -375,6 +376,35 @@ TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {
   EXPECT_TRUE(CheckPool(path).clean);
   Store reopened = Store::Open(path, Options());
   ExpectItems(reopened, 4010, 0);
+}
+
+TEST_F(FailureTest, AChildForkedWhileValuesAreEditedChangesNone) {
+  const std::string path = NewPath();
+  Store store = NewStore(path);
+  store.Apply(Inserts(0, 100).Mixed());
+  std::optional<int> status;  // of the child
+  pid_t pid = 1;
+  const auto edit = [&](std::span<const std::byte>, std::span<std::byte> values) {
+    if (!status.has_value()) {
+      pid = test::Fork();
+      if (pid == 0) alarm(200);
+      if (pid > 0 && waitpid(pid, &status.emplace(), 0) != pid) status = -1;
+    }
+    std::fill(values.begin(), values.end(),
+              std::byte{pid == 0 ? std::uint8_t{9} : std::uint8_t{4}});
+  };
+  const auto error = ErrorOf([&] { store.UpdateRowsWhere({}, edit); });
+  if (pid == 0) _exit(error == ErrorCode::kUnsupported ? 0 : 1);
+  EXPECT_EQ(error, std::nullopt);
+  EXPECT_EQ(status, 0);
+  std::uint64_t items = 0;
+  store.ForEach([&](auto, auto value) {
+    ++items;
+    EXPECT_EQ(value[0], std::byte{4});
+  });
+  EXPECT_EQ(items, 100u);
+  store.Close();
+  ExpectSoundPool(path);
 }
 
 /// Stands for what a DeviceScope makes of the user's kernels, or for a batch that fails.

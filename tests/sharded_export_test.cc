@@ -110,6 +110,10 @@ TEST_P(ShardedExportTest, WhoHasItOpenWaitsForNothing) {
     const std::vector<Query> all = {{}};
     busy([&] { store.Compact(); });
     busy([&] { store.Reserve(100'000); });
+    TestBatch more(8, kValueSize);
+    for (const std::uint64_t number : Numbers(3000, 10)) more.Add(Op::kInsert, number, 1);
+    const Batch load = more.Mixed();
+    busy([&] { store.BulkLoad(load.keys, load.values, load.results); });
     busy([&] { store.Snapshot(NewPath()); });
     busy([&] { store.Search(all); });
     busy([&] { store.EraseWhere(all[0]); });

@@ -233,6 +233,30 @@ TEST_F(StoreTest, WritesOfAMixedBatchWithoutValuesAreInvalid) {
   store.ExpectContents();
 }
 
+TEST_F(StoreTest, AFindOrInsertThatIsInvalidFindsNothing) {
+  ModelledStore store(NewPath(), Shape(8, 100), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 100));
+  std::uint64_t finds = 0;
+  for (const std::uint64_t size : {2u, 5000u, 40'000u}) {  // each way to carry them out
+    TestBatch batch = store.NewBatch();
+    for (std::uint64_t i = 0; i < size; ++i) {
+      batch.Add(i % 2 == 0 ? Op::kFindOrInsert : Op::kFind, i / 4 % 100, 77);
+    }
+    Batch without = batch.Mixed();
+    without.values = {};
+    for (const bool wants_values : {true, false}) {
+      if (!wants_values) without.found = {};
+      store.store().Apply(without);
+      finds += size / 2;
+      for (std::size_t i = 0; i < size; ++i) {
+        ASSERT_EQ(batch.result(i), i % 2 == 0 ? Result::kInvalid : Result::kOk) << i;
+      }
+      EXPECT_EQ(store.store().Stats().finds_found, finds);
+    }
+  }
+  store.ExpectContents();
+}
+
 TEST_F(StoreTest, AsyncBatchesCompleteInOrder) {
   ModelledStore store(NewPath(), Shape(8, 100, 100000), TestOpenOptions());
   std::mt19937_64 random(TestSeed());

@@ -245,7 +245,7 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
                                              : worker->progress.short_of_cells) = 1;
         return false;
       }
-      if (GivesValue(op) && outcome.present) {
+      if (GivesValue(op, HasValueFor(op)) && outcome.present) {
         const bool hit = batch_.found.empty() ||
                          operations.ReadAndKeep(window.candidates[k], outcome, FoundAt(i));
         ++worker->progress.found;

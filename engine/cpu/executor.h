@@ -34,10 +34,11 @@ struct CpuQueues {
   }
 };
 
+/// Nobody's yet after Reserve: memory that is not touched is none that the system has to find.
 template <class T>
 class HostArray {
  public:
-  void Reserve(std::uint64_t count) { elements_ = std::make_unique<T[]>(count); }
+  void Reserve(std::uint64_t count) { elements_ = std::make_unique_for_overwrite<T[]>(count); }
   T* data() const { return elements_.get(); }
 
  private:

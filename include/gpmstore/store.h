@@ -207,9 +207,9 @@ class Store : public BatchCalls<Store> {
   /// @throws Error kUnsupported (a batch failed since the store was opened), kIo, kGpu, kBusy
   void Compact();
 
-  /// Insert of many items: makes room for all of them first, and then inserts them in large
-  /// batches. Where there is not room for all, the results say which found none. A crash meanwhile
-  /// leaves any of the items.
+  /// Insert of many items: makes room for all of them first, as Reserve, and then inserts them in
+  /// large batches. Where there is not room for all, the results say which found none. A crash
+  /// meanwhile leaves any of the items.
   ///
   /// Into a store without items, executor cuda puts the table's levels together in GPU memory,
   /// which takes as much as they do, and writes them as a whole (after HashGraph, Green 2021, which
@@ -226,7 +226,7 @@ class Store : public BatchCalls<Store> {
   ///
   /// What is replaced or erased later keeps its value cells until the values are copied: the pool
   /// may grow meanwhile. Where it can't, a batch that lacks cells waits for that. So do Reserve,
-  /// Compact, and BulkLoad into a store without items; Close waits until the file is there. One
+  /// Compact, and BulkLoad; Close waits until the file is there. One
   /// snapshot is taken at a time; another call waits.
   ///
   /// The file has its name when it is complete and synced: an error leaves nothing, a crash a file
@@ -245,8 +245,8 @@ class Store : public BatchCalls<Store> {
   /// executor cuda in GPU memory, too), the values are not.
   ///
   /// What is replaced or erased meanwhile keeps its value cells: the pool may grow, and where it
-  /// can't, a batch that lacks cells gets kNoSpace. Snapshots, Reserve, Compact, Close, and another
-  /// export wait for its end; by the thread that began it they are kBusy.
+  /// can't, a batch that lacks cells gets kNoSpace. Snapshots, Reserve, BulkLoad, Compact, Close,
+  /// and another export wait for its end; by the thread that began it they are kBusy.
   /// @throws Error kInvalidArgument (the score is in no value; changes are not
   ///         tracked since that snapshot), kNotFound, kDamaged (its file), kBusy, kGpu;
   ///         std::bad_alloc

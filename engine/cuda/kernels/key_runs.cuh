@@ -71,7 +71,7 @@ __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const De
     items_added += ItemsAdded(plan, outcome);
     if (shortage != Shortage::kNothing && !run.final_attempt) break;
     bool hit = true;
-    const bool finds = GivesValue(op) && outcome.present;
+    const bool finds = GivesValue(op, value != nullptr) && outcome.present;
     if (finds && batch.found != nullptr) {
       hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
     } else if (op == Op::kFindOrInsert && value != nullptr && batch.found != nullptr) {

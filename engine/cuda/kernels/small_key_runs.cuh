@@ -55,7 +55,7 @@ struct KindBits {
     std::uint32_t bits = 0;
     for (std::uint32_t op = 0; op < kOpKinds; ++op) {
       const Plan plan = PlanOf(static_cast<Op>(op), has_values ? &value : nullptr);
-      const std::uint32_t of_op = (GivesValue(static_cast<Op>(op)) ? kFinds : 0) |
+      const std::uint32_t of_op = (GivesValue(static_cast<Op>(op), has_values) ? kFinds : 0) |
                                   (plan.if_absent == Action::kWrite ? kInserts : 0) |
                                   (WritesValue(plan.if_present) ? kUpdates : 0) |
                                   (plan.if_present == Action::kErase ? kErases : 0);
