@@ -23,6 +23,7 @@ constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
 };
 
 // Of what a pool takes for its items, to know how many fit into so many bytes.
+constexpr double kLateGrowth = 0.85;  ///< OpenOptions::grow_above with which tables are full
 constexpr double kGapsInLevels = 3;
 constexpr double kFreeCells = 1.0 / 8;  ///< for each in use
 
@@ -34,11 +35,15 @@ unsigned NewestSlots(const Geometry& geometry, unsigned levels) {
 bool GrowsEarly(const Geometry& geometry) {
   return geometry.locations == 1 || NewestSlots(geometry, 1) < 8;
 }
-/// Share of the slots in use when another table grows, at least, whatever OpenOptions::grow_above.
-double FullTable(const Geometry& geometry) { return NewestSlots(geometry, 2) < 32 ? 0.6 : 0.8; }
+/// Share of the slots in use when another table grows, at least.
+/// @param early it may where it need not yet (OpenOptions::grow_above)
+double FullTable(const Geometry& geometry, bool early) {
+  return (NewestSlots(geometry, 2) < 32 ? 0.6 : 0.8) - (early ? 0.05 : 0);
+}
 
 /// Bytes of the pool for an item: of the cell, and of slots while the table grows.
-double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growth& growth) {
+double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growth& growth,
+                   double grow_above) {
   const double factor = growth.factor;
   const Geometry geometry = growth.geometry;
   double levels = 0;  // addressed, by the newest
@@ -46,7 +51,8 @@ double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growt
   for (unsigned level = 0; level < geometry.levels; ++level, oldest /= factor) levels += oldest;
   // The new level, and gaps of levels before, but for what levels soon fit into.
   const double gaps = std::min(oldest * factor / (factor - 1), kGapsInLevels * factor);
-  const double slots = (levels + factor + gaps) / (levels * FullTable(geometry));
+  const double slots =
+      (levels + factor + gaps) / (levels * FullTable(geometry, grow_above < kLateGrowth));
   const double slot_bytes = static_cast<double>(BucketBytes(key_size, geometry)) / geometry.slots;
   const double cells =
       InlineValues(value_size) ? 0 : static_cast<double>(CellBytes(value_size)) * (1 + kFreeCells);
@@ -115,7 +121,7 @@ void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size) {
 }
 
 Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::uint32_t value_size,
-                         const Growth& growth) {
+                         const Growth& growth, double grow_above) {
   Capacity in_items = capacity;
   if (capacity.bytes > 0) {
     if (capacity.items > 0) {
@@ -131,7 +137,7 @@ Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::
                               GeometryName(growth.geometry)));
     }
     const std::uint64_t least = LeastPoolBytes(key_size, value_size, growth);
-    const double of_item = BytesOfItem(key_size, value_size, growth);
+    const double of_item = BytesOfItem(key_size, value_size, growth, grow_above);
     const double room = static_cast<double>(capacity.bytes) - static_cast<double>(least);
     if (room < of_item) {
       throw Error(

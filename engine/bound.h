@@ -17,9 +17,10 @@ namespace gpm {
 /// @throws Error(kInvalidArgument) saying what would be right, for values of so many bytes
 void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size);
 /// A capacity with its items: if it has bytes instead, as many as such a pool has room for.
+/// @param grow_above as in OpenOptions
 /// @throws Error(kInvalidArgument) saying what would be right
 Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::uint32_t value_size,
-                         const Growth& growth);
+                         const Growth& growth, double grow_above);
 
 /// What a store with a capacity knows of its items and of the batches that add some.
 ///

@@ -142,8 +142,8 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   create.initial_capacity = composes ? 0 : newest.total_items;
   create.attributes = ReadAttributes(newest.attributes);
   ValidateGrowth(open);
-  CapacityInItems(open.capacity, newest.key_size, newest.value_size,
-                  {newest.geometry, open.growth});
+  CapacityInItems(open.capacity, newest.key_size, newest.value_size, {newest.geometry, open.growth},
+                  open.grow_above);
   OpenOptions loading = open;
   loading.capacity = {};  // a snapshot may have more items
   const bool is_file = path != Mapping::kPinnedPath;

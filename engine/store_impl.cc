@@ -102,7 +102,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
 }
 
 void StoreImpl::SetCapacity(const Capacity& given) {
-  const Capacity capacity = CapacityInItems(given, key_size_, value_size_, resizer_.growth());
+  const Capacity capacity =
+      CapacityInItems(given, key_size_, value_size_, resizer_.growth(), grow_above_);
   if (capacity.items == 0) return;
   const std::byte* const cells = InlineValues(value_size_) ? nullptr : pool_->base();
   bound_ = std::make_unique<Bound>(RankedItems{capacity, key_size_, cells}, *executor_);

@@ -54,7 +54,7 @@ bool CpuExecutor<Setup>::FollowGrowth(const TableView& table, const CacheShape& 
   };
   const bool keeps = cache_memory_.HasFramesFor(shape);
   const std::uint32_t frames = cache_memory_.shape.frames;
-  CacheMemory<HostArray> next;
+  HostCacheMemory next;
   try {
     next.ReserveDirectory(shape);
     next.ReserveDrained(drained);

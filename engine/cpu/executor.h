@@ -34,16 +34,27 @@ struct CpuQueues {
   }
 };
 
-/// Nobody's yet after Reserve: memory that is not touched is none that the system has to find.
+/// Zero after Reserve.
 template <class T>
 class HostArray {
  public:
-  void Reserve(std::uint64_t count) { elements_ = std::make_unique_for_overwrite<T[]>(count); }
+  void Reserve(std::uint64_t count) { elements_ = std::make_unique<T[]>(count); }
   T* data() const { return elements_.get(); }
 
  private:
   std::unique_ptr<T[]> elements_;
 };
+
+/// Cached values. Those of frames that no bucket has had yet take no memory of the system's.
+class HostValues {
+ public:
+  void Reserve(std::uint64_t bytes) { bytes_ = std::make_unique_for_overwrite<std::byte[]>(bytes); }
+  std::byte* data() const { return bytes_.get(); }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+};
+using HostCacheMemory = CacheMemory<HostArray, HostValues>;
 
 /// Gives a ring so many positions, of which those in [from, to) stay.
 template <class T>
@@ -278,7 +289,7 @@ class CpuExecutor : public Executor {
   std::vector<std::uint32_t> used_;  ///< between ScanSlots and FreeUnused
   CpuMarks marks_;
   std::unique_ptr<CpuChangeLog> log_;  ///< or null
-  CacheMemory<HostArray> cache_memory_;
+  HostCacheMemory cache_memory_;
   Accelerators accelerators_;
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun
   double refresh_seconds_ = 0;   ///< the last one

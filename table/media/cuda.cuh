@@ -49,50 +49,63 @@ struct DirtyLog {
   std::uint64_t capacity = 0;
 };
 
-/// LoadChunk and StoreChunk where 16 bytes cannot be accessed at once.
+/// Whether an address is a multiple of so many bytes.
+__device__ inline bool IsAligned(const std::byte* address, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+/// LoadChunk and StoreChunk where neither 16 bytes nor 8 can be accessed at once.
 __device__ GPM_NOINLINE inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
-  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 4 == 0) {
-    const auto* words = reinterpret_cast<const std::uint32_t*>(source);
-    return make_uint4(words[0], words[1], words[2], words[3]);
+  std::uint32_t words[4] = {};
+#pragma unroll
+  for (std::uint32_t w = 0; w < 4; ++w) {
+    const std::byte* const from = source + 4 * w;
+    if (bytes >= 4 * (w + 1) && IsAligned(from, 4)) {
+      words[w] = *reinterpret_cast<const std::uint32_t*>(from);
+      continue;
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      if (4 * w + i < bytes) words[w] |= static_cast<std::uint32_t>(from[i]) << (8 * i);
+    }
   }
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-#pragma unroll 1
-  for (std::uint32_t i = min(bytes, 16u); i-- > 0;) {
-    high = high << 8 | low >> 56;
-    low = low << 8 | static_cast<std::uint64_t>(source[i]);
-  }
-  return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
-                    static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
+  return make_uint4(words[0], words[1], words[2], words[3]);
 }
 __device__ GPM_NOINLINE inline void StoreUnaligned(std::byte* target, uint4 chunk,
                                                    std::uint32_t bytes) {
   const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 4 == 0) {
-    for (std::uint32_t i = 0; i < 4; ++i) reinterpret_cast<std::uint32_t*>(target)[i] = words[i];
-    return;
-  }
-  std::uint64_t low = words[0] | std::uint64_t{words[1]} << 32;
-  std::uint64_t high = words[2] | std::uint64_t{words[3]} << 32;
-#pragma unroll 1
-  for (std::uint32_t i = 0; i < min(bytes, 16u); ++i) {
-    target[i] = static_cast<std::byte>(low);
-    low = low >> 8 | high << 56;
-    high >>= 8;
+#pragma unroll
+  for (std::uint32_t w = 0; w < 4; ++w) {
+    std::byte* const to = target + 4 * w;
+    if (bytes >= 4 * (w + 1) && IsAligned(to, 4)) {
+      *reinterpret_cast<std::uint32_t*>(to) = words[w];
+      continue;
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      if (4 * w + i < bytes) to[i] = static_cast<std::byte>(words[w] >> (8 * i));
+    }
   }
 }
 
 /// 16 bytes at any alignment, of which `bytes` are there; the rest is zero.
 __device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) {
-  return bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 16 == 0
-             ? *reinterpret_cast<const uint4*>(source)
-             : LoadUnaligned(source, bytes);
+  if (bytes >= 16 && IsAligned(source, 16)) return *reinterpret_cast<const uint4*>(source);
+  if (!IsAligned(source, 8) || (bytes < 16 && bytes != 8)) return LoadUnaligned(source, bytes);
+  const auto* const halves = reinterpret_cast<const uint2*>(source);  // rows of 8, 24, 1000 bytes
+  const uint2 low = halves[0];
+  const uint2 high = bytes == 8 ? uint2{} : halves[1];
+  return make_uint4(low.x, low.y, high.x, high.y);
 }
 
 /// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
 __device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t bytes) {
-  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 16 == 0) {
+  if (bytes >= 16 && IsAligned(target, 16)) {
     *reinterpret_cast<uint4*>(target) = chunk;
+  } else if (IsAligned(target, 8) && (bytes >= 16 || bytes == 8)) {
+    auto* const halves = reinterpret_cast<uint2*>(target);
+    halves[0] = make_uint2(chunk.x, chunk.y);
+    if (bytes != 8) halves[1] = make_uint2(chunk.z, chunk.w);
   } else {
     StoreUnaligned(target, chunk, bytes);
   }
