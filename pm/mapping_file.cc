@@ -118,6 +118,14 @@ void Mapping::OpenFile(const Options& options) {
   }
   // Only now is the size certain: the holder of the lock is the one who changes it.
   if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
+  // So is who replaces it: a file that was opened before that, and locked after it, has no name
+  // now.
+  struct stat named {};
+  const int error = create || stat(path_.c_str(), &named) == 0 ? 0 : errno;
+  if (error != 0 && error != ENOENT) ThrowOpenError(path_, create, error);
+  if (!create && (named.st_ino != status.st_ino || named.st_dev != status.st_dev)) {
+    throw Error(ErrorCode::kBusy, path_ + ": was moved or replaced meanwhile; try again");
+  }
   file_bytes_ = device_ ? DeviceBytes(options) : static_cast<std::uint64_t>(status.st_size);
 }
 

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "gpmstore/error.h"
+#include "pm/file_access.h"
 #include "pm/mapping.h"
 #include "pm/old_format.h"
 #include "pm/space.h"
@@ -117,22 +118,6 @@ std::unique_ptr<Mapping> MakeFile(const std::string& path, const Mapping& old,
   }
 }
 
-/// Gives the new file the old one's owner and permissions.
-void CopyAccess(const std::string& from, const std::string& to) {
-  struct stat old {};
-  struct stat now {};
-  if (stat(from.c_str(), &old) != 0 || stat(to.c_str(), &now) != 0) {
-    ThrowIo(from, "can't tell its owner", errno);
-  }
-  if ((old.st_uid != now.st_uid || old.st_gid != now.st_gid) &&
-      chown(to.c_str(), old.st_uid, old.st_gid) != 0) {
-    ThrowIo(from, "an upgrade can't keep its owner and group; let its owner do it", errno);
-  }
-  if (chmod(to.c_str(), old.st_mode & 07777) != 0) {
-    ThrowIo(from, "an upgrade can't keep its permissions", errno);
-  }
-}
-
 }  // namespace
 
 bool UpgradePool(const std::string& path) {
@@ -150,7 +135,7 @@ bool UpgradePool(const std::string& path) {
 
   std::error_code error;
   const std::filesystem::path pool = std::filesystem::canonical(path, error);
-  // Another upgrade may have replaced the file before this one had its lock. Now none can.
+  // A link may lead elsewhere by now. No other upgrade replaces the file, which is locked.
   if (error || !old.IsAt(pool)) {
     throw Error(ErrorCode::kBusy, path + ": was moved or replaced meanwhile; try again");
   }

@@ -9,6 +9,7 @@
 #include "gpmstore/error.h"
 #include "gpmstore/pool_reader.h"
 #include "gpmstore/sharded_store.h"
+#include "pm/file_access.h"
 #include "shard/create.h"
 #include "shard/folder.h"
 #include "shard/options.h"
@@ -84,8 +85,10 @@ Manifest MakePools(const ShardFolder& folder, const ShardOptions& options,
   }
   const auto set = MakeShards(
       folder, options.shards, open, &manifest, [&](std::uint32_t shard, const std::string& path) {
-        return Store::Create(path, ShareOf(create, shard, options.shards),
-                             ShareOf(open, options, shard, ShardRange::All(options.shards)));
+        Store store = Store::Create(path, ShareOf(create, shard, options.shards),
+                                    ShareOf(open, options, shard, ShardRange::All(options.shards)));
+        CopyAccess(folder.PathOf(0), path);  // before there is an item in it
+        return store;
       });
   Inserter inserter(folder.path(), *set, items);
   for (const PoolReader& pool : old) {

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/file_access.h"
 #include "pm/format.h"
 #include "pm/text.h"
 
@@ -202,6 +203,7 @@ void ReplaceFile(const std::string& path, const std::string& temporary,
   if (!MayHave(contents.size())) ThrowFileError(temporary, "write", EFBIG);
   {
     const Descriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    if (access(path.c_str(), F_OK) == 0) CopyAccess(path, temporary);
     for (std::size_t done = 0; done < contents.size();) {
       const ssize_t n =
           pwrite(*fd, contents.data() + done, contents.size() - done, static_cast<off_t>(done));

@@ -43,7 +43,8 @@ bool ReadWholeFile(const std::string& path, std::string* contents);
 /// Names of all that is in a folder, "." and ".." too. @throws Error(kIo)
 std::vector<std::string> NamesIn(const std::string& folder);
 
-/// Gives a small file other contents, as a whole, and makes them durable.
+/// Gives a small file other contents, as a whole, and makes them durable. One that is there keeps
+/// its owner and permissions.
 /// @param temporary beside it; what is there is lost
 /// @throws Error kIo, kNoSpace; then it has these contents or those before
 void ReplaceFile(const std::string& path, const std::string& temporary,

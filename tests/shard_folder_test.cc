@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
@@ -253,6 +254,25 @@ TEST_F(ShardFolderTest, ReshardKeepsAllItems) {
               ErrorCode::kInvalidArgument);
   }
   ExpectWhole(folder, 4);
+}
+
+TEST_F(ShardFolderTest, ReshardKeepsOwnerAndPermissions) {
+  const std::string folder = NewStore(2);
+  const bool root = geteuid() == 0;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    ASSERT_EQ(chmod(file.path().c_str(), 0600), 0);
+    ASSERT_TRUE(!root || chown(file.path().c_str(), 1234, 2345) == 0);
+  }
+  ShardedStore::Reshard(folder, {.shards = 3}, TestOpenOptions());
+  int files = 0;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    struct stat status {};
+    ASSERT_EQ(stat(file.path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0600u) << file.path();
+    EXPECT_TRUE(!root || (status.st_uid == 1234 && status.st_gid == 2345)) << file.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 4);  // with the manifest
 }
 
 TEST_F(ShardFolderTest, ReshardThatFindsNoRoomLeavesTheStore) {

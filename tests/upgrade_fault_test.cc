@@ -1,6 +1,10 @@
+#include <functional>
 #include <iterator>
 #include <new>
+#include <optional>
 
+#include "gpmstore/pool_reader.h"
+#include "gpmstore/store.h"
 #include "pm/upgrade.h"
 #include "recovery/check.h"
 #include "tests/fault_injection.h"
@@ -91,6 +95,26 @@ TEST_F(UpgradeReplacedTest, WhatWasReplacedBeforeItWasLockedIsLeft) {
     EXPECT_EQ(ReadFile(path), replaced ? "another file" : "");
     EXPECT_EQ(std::filesystem::exists(path), replaced);
     EXPECT_FALSE(std::filesystem::exists(path + ".gpmstore-upgrade"));
+  }
+}
+
+/// Who opens it would work on a file without a name, and what that is told would be lost.
+TEST_F(UpgradeReplacedTest, WhatWasReplacedBeforeItWasLockedIsNotOpened) {
+  const std::string path = NewPath();
+  const std::string other = NewPath();
+  const std::function<void()> open = [&] { Store::Open(path, TestOpenOptions()); };
+  const std::function<void()> read = [&] { PoolReader reader(path); };
+  Store::Create(path, Shape(8, 24), TestOpenOptions()).Close();
+  for (const auto& call : {open, read}) {
+    Store::Create(other, Shape(8, 24), TestOpenOptions()).Close();
+    const Fault action(
+        FaultKind::kSystemCall, 1, [&] { std::filesystem::rename(other, path); }, "flock");
+    {
+      const Fault::Armed armed;
+      EXPECT_EQ(ErrorOf(call), ErrorCode::kBusy);
+    }
+    ASSERT_TRUE(action.hit());
+    EXPECT_EQ(ErrorOf(call), std::nullopt);
   }
 }
 

@@ -89,7 +89,8 @@ class ShardedStore : public BatchCalls<ShardedStore> {
   /// Divides a store that nobody has open anew: inserts all items into new pools beside the old
   /// ones, syncs them, makes the manifest name those, and removes the old ones. A crash at any
   /// point leaves the old store or the new one; what is left over is removed by the next call of
-  /// this or Open. Needs room for both. Where there are so many shards already, it does nothing.
+  /// this or Open. Needs room for both. The new pools have the first old one's owner and
+  /// permissions. Where there are so many shards already, it does nothing.
   /// @throws Error kInvalidArgument, kNoSpace, kDamaged (also for a key that several shards have),
   ///         and as Open; then there is the old store, or (where the folder could not be synced)
   ///         the new one

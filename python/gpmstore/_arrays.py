@@ -45,14 +45,17 @@ class _Torch:
             return dtype
         known = self.dtypes.get(dtype)
         if known is None:
-            known = self.dtypes[dtype] = getattr(sys.modules["torch"], np.dtype(dtype).name)
+            name = str(dtype)
+            if name != "bfloat16":  # which NumPy lacks
+                name = np.dtype(dtype).name
+            known = self.dtypes[dtype] = getattr(sys.modules["torch"], name)
         return known
 
 
-_torch: _Torch | None = None
+_torch: Any = None  # a _Torch, once there is torch
 
 
-def _is_torch(array: Any) -> bool:
+def is_torch(array: Any) -> bool:
     global _torch
     if _torch is None:
         torch = sys.modules.get("torch")
@@ -70,7 +73,7 @@ def _is_cupy(array: Any) -> bool:
 def _is_on_gpu(array: Any) -> bool:
     if isinstance(array, np.ndarray):
         return False
-    if _is_torch(array):
+    if is_torch(array):
         return array.is_cuda
     device = getattr(array, "__dlpack_device__", None)
     if device is not None:
@@ -80,7 +83,7 @@ def _is_on_gpu(array: Any) -> bool:
 
 def _current_stream(array: Any) -> int:
     """The handle of the stream on which the array's library works now; 0: the default stream."""
-    if _is_torch(array):
+    if is_torch(array):
         return _torch.current_stream(array.get_device())
     if _is_cupy(array):
         return sys.modules["cupy"].cuda.get_current_stream().ptr
@@ -126,10 +129,17 @@ def rows_of(keys: Any) -> int:
                     "with __dlpack__ or __cuda_array_interface__")
 
 
+def comparable(array: Any) -> Any:
+    """An array that compares element by element: itself, or NumPy's of the same host memory."""
+    if hasattr(array, "sum") or _is_on_gpu(array):
+        return array
+    return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+
+
 def op_codes(ops: Any, kinds: int) -> Any:
     """`ops` as bytes: itself, or a copy of an array of wider integers, each below `kinds`."""
-    dtype = getattr(ops, "dtype", None)
-    if _is_torch(ops):
+    dtype: Any = getattr(ops, "dtype", None)
+    if is_torch(ops):
         torch = sys.modules["torch"]
         if dtype not in (torch.int16, torch.int32, torch.int64):
             return ops
@@ -144,7 +154,7 @@ def op_codes(ops: Any, kinds: int) -> Any:
     if bool(wrong.any()):
         raise InvalidArgumentError(f"ops: {int(ops[wrong][0])} is no gpmstore.Op; those are 0 to "
                                    f"{kinds - 1}")
-    return ops.to(bytes_of) if _is_torch(ops) else ops.astype(bytes_of)
+    return ops.to(bytes_of) if is_torch(ops) else ops.astype(bytes_of)
 
 
 def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
@@ -153,7 +163,7 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
         return None
     if isinstance(array, np.ndarray):
         return _numpy_exported(array, name)
-    if _is_torch(array):
+    if is_torch(array):
         return _torch_exported(array, name, stream, written)
     if written and type(array).__module__.split(".")[0] in ("jax", "jaxlib"):
         raise InvalidArgumentError(f"{name}: JAX's arrays are read-only; give a NumPy array")
@@ -171,6 +181,9 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
 
 def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
     """A copy of the bytes of what has a buffer, in which numbers are as on this machine."""
+    if isinstance(data, np.ndarray):  # of some dtypes, such as dates, it has no buffer
+        _require_bytes(data.dtype, name, wanted)
+        return np.asarray(data).tobytes()
     try:
         view = memoryview(data)
     except TypeError:
@@ -180,21 +193,24 @@ def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
         if "O" in kinds:
             raise TypeError(f"{name}: Python objects, which are addresses; give {wanted}")
         if _FOREIGN.intersection(kinds):
-            raise TypeError(f"{name}: numbers that are not of this machine's byte order; "
-                            "array.astype(array.dtype.newbyteorder('=')) makes a copy that is")
+            raise TypeError(f"{name}: numbers that are not of this machine's byte order")
     return view.tobytes()
+
+
+def _require_bytes(dtype: np.dtype, name: str, wanted: str) -> None:
+    """Requires elements to be bytes that say all, with numbers as on this machine."""
+    if dtype.hasobject:
+        raise TypeError(f"{name}: Python objects, which are addresses; give {wanted}")
+    if not dtype.isnative:
+        raise TypeError(f"{name}: {dtype} is not of this machine's byte order; "
+                        "array.astype(array.dtype.newbyteorder('=')) makes a copy that is")
 
 
 def _numpy_exported(array: np.ndarray, name: str) -> Any:
     dtype = array.dtype
     if dtype.char in _NUMBERS and dtype.isnative:
         return array
-    if dtype.hasobject:
-        raise TypeError(f"{name}: an array of Python objects, which are addresses; give an array "
-                        "of numbers or bytes")
-    if not dtype.isnative:
-        raise TypeError(f"{name}: {dtype} is not of this machine's byte order; "
-                        "array.astype(array.dtype.newbyteorder('=')) makes a copy that is")
+    _require_bytes(dtype, name, "an array of numbers or bytes")
     # Bytes, structures and the like, of which DLPack knows nothing, are rows of bytes.
     if array.ndim == 0 or not array.flags.c_contiguous:
         raise InvalidArgumentError(f"{name}: the array of shape {array.shape} is not C-contiguous; "
@@ -223,7 +239,7 @@ def _torch_exported(tensor: Any, name: str, stream: int, written: bool) -> Any:
 
 def empty(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array of the library and on the device of `keys`; of NumPy for other libraries."""
-    if _is_torch(keys):
+    if is_torch(keys):
         # (It reads a tuple in half a microsecond more.)
         return _torch.empty(*shape, dtype=_torch.dtype_of(dtype), device=keys.device)
     if _is_cupy(keys):
@@ -232,12 +248,24 @@ def empty(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return np.empty(shape, dtype=dtype)
 
 
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    """NumPy's dtype for one of its own, one of torch, or a name."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        name = str(dtype).removeprefix("torch.")
+    try:
+        return np.dtype(name)
+    except TypeError:
+        bits = "; ml_dtypes adds it, and uint16 has its bits" if name == "bfloat16" else ""
+        raise TypeError(f"dtype: {name}, which NumPy does not have{bits}") from None
+
+
 def rows_of_values(keys: Any, value_size: int, dtype: Any) -> Any:
     """A new array for the values of `keys`: n rows of `value_size` bytes, elements of `dtype`."""
     n = rows_of(keys)
-    itemsize = getattr(dtype, "itemsize", None)  # of NumPy and of torch
-    if not isinstance(itemsize, int):
-        itemsize = np.dtype(dtype).itemsize
+    dtype = _torch.dtype_of(dtype) if is_torch(keys) else _numpy_dtype(dtype)
+    itemsize = dtype.itemsize
     if itemsize == 0 or value_size % itemsize != 0:
         raise InvalidArgumentError(f"dtype: {dtype} has {itemsize} bytes, of which no whole number "
                                    f"makes a value of {value_size} bytes")

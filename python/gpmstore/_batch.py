@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Generic, Iterator, TypeVar
 
-from . import _core
+from . import _arrays, _core
 
 Array = Any  # of NumPy, torch, CuPy or another library
 
@@ -23,21 +23,26 @@ class Outcome:
         self._failed: int | None = None
 
     @property
+    def _codes(self) -> Array:
+        """The results, as what has operators."""
+        return _arrays.comparable(self.results)
+
+    @property
     def ok(self) -> Array:
         """n booleans: which operations are `Result.OK`."""
-        return self.results == 0
+        return self._codes == 0
 
     @property
     def failed(self) -> int:
         """How many operations are not `Result.OK`."""
         if self._failed is None:  # the results are on a GPU, where _core does not count
-            self._failed = int((self.results != 0).sum())
+            self._failed = int((self._codes != 0).sum())
         return self._failed
 
     @property
     def operations(self) -> int:
         """How many operations the batch has."""
-        return int(self.results.shape[0])
+        return int(self._codes.shape[0])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.operations} operations, {self.failed} failed)"
@@ -88,7 +93,7 @@ class FoundOrInserted(Outcome):
     @property
     def found(self) -> Array:
         """n booleans: which keys were there."""
-        return self.results == int(_core.Result.EXISTS)
+        return self._codes == int(_core.Result.EXISTS)
 
     @property
     def inserted(self) -> Array:
@@ -98,7 +103,7 @@ class FoundOrInserted(Outcome):
     @property
     def failed(self) -> int:
         """How many operations found no room."""
-        return int((self.results == int(_core.Result.NO_SPACE)).sum())
+        return int((self._codes == int(_core.Result.NO_SPACE)).sum())
 
     def __iter__(self) -> Iterator[Array]:
         return iter((self.values, self.found))

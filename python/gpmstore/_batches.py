@@ -11,7 +11,7 @@ from . import _arrays
 from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op
 from ._initial import Constant, Initial, Normal, Uniform, element_of, element_of_rows
-from ._items import Items, Rows, numpy_dtype
+from ._items import Items, Rows
 
 _FIND = Op.FIND  # an enumeration looks its members up
 
@@ -59,6 +59,7 @@ class Calls(Rows):
         return Ticket(ticket, outcome, self, done, began)
 
     def _bulk_load(self, keys: Array, values: Array, results: Array) -> Outcome:
+        require_values(values, "bulk_load")
         outcome = Outcome(self._room_for_results(keys, results))
         began = time.perf_counter()
         outcome._failed = self._core.bulk_load(
@@ -76,16 +77,21 @@ class Calls(Rows):
 
     def _write(self, begin: Callable[..., Any], op: Op, keys: Array, values: Array, results: Array,
                stream: Any) -> Any:
-        if values is None and op != Op.ERASE:
-            raise TypeError(f"values: None; {op.name.lower()} needs n rows of values")
+        if op != Op.ERASE:
+            require_values(values, op.name.lower())
         return begin(op, Outcome(self._room_for_results(keys, results)), keys, values,
                      stream=stream)
 
     def _find_or_insert(self, begin: Callable[..., Any], keys: Array, initial: Initial | Array,
                         out: Array, results: Array, dtype: Any, stream: Any) -> Any:
         is_rule = isinstance(initial, (Constant, Uniform, Normal))
-        if is_rule and dtype is None and out is None:
-            dtype = numpy_dtype(initial._dtype)
+        element = Element.NONE
+        if is_rule and initial._dtype is not None:
+            element = element_of(initial._dtype)
+            # NumPy has no bfloat16: there it is bytes.
+            if dtype is None and out is None and (element != Element.BFLOAT16 or
+                                                  _arrays.is_torch(keys)):
+                dtype = initial._dtype
         out = self._room_for_values(keys, out, dtype)
         results = self._room_for_results(keys, results)
         found = FoundOrInserted(results, out)
@@ -93,7 +99,6 @@ class Calls(Rows):
             if initial is None:
                 raise TypeError("initial: None; give n rows of values, or how to make them")
             return begin(Op.FIND_OR_INSERT, found, keys, initial, out, stream=stream)
-        element = Element.NONE if initial._dtype is None else element_of(initial._dtype)
         return begin(Op.FIND_OR_INSERT, found, keys, None, out, stream=stream, element=element,
                      initial=initial._core())
 
@@ -232,6 +237,11 @@ class Batches(Calls, Items):
         It runs on the default stream.
         """
         return self._bulk_load(keys, values, results)
+
+
+def require_values(values: Array, call: str) -> None:
+    if values is None:
+        raise TypeError(f"values: None; {call} needs n rows of values")
 
 
 def _arguments(op: Op, results: Array, keys: Array, values: Array, out: Array, ops: Array,

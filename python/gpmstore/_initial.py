@@ -36,12 +36,12 @@ def element_of(dtype: Any) -> Element:
     return element
 
 
-def element_of_rows(rows: Any, dtype: Any) -> Element:
+def element_of_rows(rows: Any, dtype: Any, what: str = "rows") -> Element:
     """What rows are to be added as: `dtype`, or by default what they are."""
     given = getattr(rows, "dtype", None)
     if dtype is None:
         if given is None:
-            raise TypeError(f"rows: {type(rows).__name__!r} is no array with a dtype; give a NumPy "
+            raise TypeError(f"{what}: {type(rows).__name__!r} is no array with a dtype; give a NumPy "
                             "array, or one that has, or say the dtype")
         return element_of(given)
     element = element_of(dtype)
@@ -49,7 +49,8 @@ def element_of_rows(rows: Any, dtype: Any) -> Element:
     is_number = getattr(given, "kind", "f") in "biufc" or name in _ELEMENTS  # (torch has no kind)
     if name is not None and is_number and name not in ("uint8", _BITS.get(element)) and (
             _ELEMENTS.get(name) != element):
-        raise TypeError(f"rows: they are {name}, and dtype is {_name_of(dtype)}; give rows of that")
+        raise TypeError(f"{what}: they are {name}, and dtype is {_name_of(dtype)}; give rows of "
+                        "that")
     return element
 
 

@@ -8,14 +8,13 @@ import numpy as np
 
 from . import _arrays
 from ._batch import Array
-from ._core import Element
-from ._initial import element_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Key = Any  # an int (8-byte keys), or the key's bytes
 Visit = Callable[[np.ndarray, np.ndarray], Any]
+_KEY_KINDS = "iuSV"  # of NumPy's dtypes: integers and bytes
 _PAGE = 65536
 _PAGE_BYTES = 64 << 20
 
@@ -126,12 +125,15 @@ class Items(Rows):
     def items(self) -> Iterator[tuple[Any, bytes]]:
         """All items of this instant, one by one: `dict(store.items())`. Memory as in `pages`."""
         for keys, values in self.pages():
-            for key, value in zip(keys, values):
-                yield key.tobytes() if keys.ndim > 1 else int(key), value.tobytes()
+            for key, value in zip(_single(keys), values):
+                yield key, value.tobytes()
 
     def __iter__(self) -> Iterator[Any]:
-        """The keys of `items`."""
-        return (key for key, _ in self.items())
+        """The keys of `items`; no values are kept meanwhile."""
+        pages: list[np.ndarray] = []
+        self.for_each(lambda keys, _: pages.append(keys))
+        for keys in pages:
+            yield from _single(keys)
 
     def __len__(self) -> int:
         return self.stats()["items"]
@@ -146,6 +148,9 @@ class Items(Rows):
         return value
 
     def _key_bytes(self, key: Key) -> bytes:
+        wanted = "an int, or bytes" if self.key_size == 8 else "bytes"
+        if isinstance(key, (np.generic, np.ndarray)) and key.dtype.kind not in _KEY_KINDS:
+            raise TypeError(f"key: {key.dtype} of NumPy; give {wanted}")
         if isinstance(key, (int, np.integer)):
             if self.key_size != 8:
                 raise TypeError(f"key: an int; the store's keys are {self.key_size} bytes")
@@ -153,12 +158,9 @@ class Items(Rows):
                 return int(key).to_bytes(8, "little", signed=bool(key < 0))
             except OverflowError:
                 raise OverflowError(f"key: {key}; an int is one of 64 bits") from None
-        return _arrays.bytes_of(key, "key", "an int, or bytes" if self.key_size == 8 else "bytes")
+        return _arrays.bytes_of(key, "key", wanted)
 
 
-def numpy_dtype(dtype: Any) -> Any:
-    """A dtype for a new array of values; None where it has to be bytes."""
-    try:
-        return None if dtype is None or element_of(dtype) == Element.BFLOAT16 else np.dtype(dtype)
-    except TypeError:  # torch's
-        return dtype
+def _single(keys: np.ndarray) -> Iterator[Any]:
+    """Keys of a page, one by one, as `items` has them."""
+    return (key.tobytes() if keys.ndim > 1 else int(key) for key in keys)

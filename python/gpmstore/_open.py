@@ -97,9 +97,10 @@ def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOpti
         files = [files]
     if isinstance(files, (str, bytes, os.PathLike)):
         folder = path_of(files)
-        return _store(lambda pool, given: _core.restore_folder(folder, pool, given), path, options)
+        return _store(lambda pool, given: _core.restore_folder(folder, pool, given), path,
+                      dict(options))
     names = [path_of(file) for file in files]
-    return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
+    return _store(lambda pool, given: _core.restore(names, pool, given), path, dict(options))
 
 
 def reshard(path: Path, shards: int, **options: Any) -> None:
@@ -108,13 +109,17 @@ def reshard(path: Path, shards: int, **options: Any) -> None:
     path: its folder, which needs room for both. A crash leaves the store with the old number or the
     new one. options: those of `OpenOptions`.
     """
-    _core.reshard(path_of(path), {**options, "shards": shards})
+    given = {**options, "shards": shards}
+    log = prepared(given)  # noqa: F841  (it has to live until this returns)
+    _core.reshard(path_of(path), given)
 
 
 @overload
 def open(path: Path, *, read_only: Literal[False] = ..., **options: Unpack[OpenOptions]) -> Store: ...
 @overload
 def open(path: Path, *, read_only: Literal[True]) -> Reader: ...
+@overload
+def open(path: Path, *, read_only: bool, **options: Unpack[OpenOptions]) -> Store | Reader: ...
 def open(path: Path, *, read_only: bool = False, **options: Any) -> Store | Reader:
     """Opens a pool, or the folder of a store over several, recovering it first if it was not closed
     in order.

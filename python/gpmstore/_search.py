@@ -16,7 +16,7 @@ class Matches(NamedTuple):
 
     keys: np.ndarray  # in the order of their bytes: n uint64, or (n, key_size) uint8
     values: np.ndarray | None  # (n, value_size) uint8; None where none were asked for
-    count: int  # items that match, in all
+    count: int  # type: ignore[assignment]  # items that match, in all
 
     @property
     def more(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _arrays, _core
 from ._batch import Array, Evicted, Ticket
-from ._batches import Batches
+from ._batches import Batches, require_values
 from ._core import Op, Result
 from ._errors import InvalidArgumentError, NoSpaceError
 from ._export import Export
@@ -84,6 +84,7 @@ class Store(Batches, Queries):
 
     def _and_evict(self, op: Op, keys: Array, values: Array, room: int | None, with_values: bool,
                    results: Array) -> Evicted:
+        require_values(values, f"{op.name.lower()}_and_evict")
         results = self._room_for_results(keys, results)
         if room is None:
             stats = self.stats()

@@ -323,11 +323,12 @@ def open(folder: Path, *, exchange: Exchange | None = None, nccl: bool | None = 
     return _store(_core.open_distributed, folder, exchange, nccl, dict(options))
 
 
-def restore(snapshot: Path, folder: Path, *, exchange: Exchange | None = None,
+def restore(files: Path, folder: Path, *, exchange: Exchange | None = None,
             nccl: bool | None = None, **options: Unpack[OpenOptions]) -> DistributedStore:
     """Collective. Rank 0 makes a store of the snapshot of one (`DistributedStore.snapshot`, or of
-    `gpmstore.open` of a folder), and all ranks open it. Else as `open`."""
-    return _store(functools.partial(_core.restore_distributed, path_of(snapshot)), folder,
+    `gpmstore.open` of a folder), and all ranks open it. files: the snapshot's folder. Else as
+    `open`."""
+    return _store(functools.partial(_core.restore_distributed, path_of(files)), folder,
                   exchange, nccl, dict(options))
 
 

@@ -58,7 +58,7 @@ _COUNTERS = {
     "cache.found": "Finds that found their key while there was a directory",
     "cache.hits": "Finds that read no persistent memory for the value",
 }
-_SECONDS = tuple(base * 10.0**exponent for exponent in range(-6, 2) for base in (1, 2, 5))
+_SECONDS = tuple(float(f"{base}e{exponent}") for exponent in range(-6, 2) for base in (1, 2, 5))
 
 
 class Collector:

@@ -54,6 +54,12 @@ std::string ShapeName(const dltensor& view) {
   throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": " + why);
 }
 
+[[noreturn]] void RefuseStrides(const char* name, const std::string& shape) {
+  Refuse(name, "the array of shape " + shape +
+                   " is not C-contiguous; numpy.ascontiguousarray, or .contiguous() of torch, "
+                   "makes a copy that is");
+}
+
 bool IsContiguous(const dltensor& view) {
   std::int64_t expected = 1;
   bool in_order = true;
@@ -119,6 +125,11 @@ AnyArray Import(nb::handle source, const Expected& expected) {
     return array;
   }
   if (auto array = FromCudaArrayInterface(source, expected)) return *array;
+  // NumPy's whose strides are no whole elements, which it does not hand over.
+  const nb::object flags = nb::getattr(source, "flags", nb::none());
+  if (nb::hasattr(flags, "c_contiguous") && !nb::cast<bool>(flags.attr("c_contiguous"))) {
+    RefuseStrides(expected.name, nb::repr(source.attr("shape")).c_str());
+  }
   const std::string text = std::string(expected.name) + ": not an array: '" +
                            nb::type_name(source.type()).c_str() +
                            "'; give a NumPy array, or one with __dlpack__ or "
@@ -167,11 +178,7 @@ Array::Array(const Source& source, const Expected& expected) : name_(expected.na
     Refuse(name_, "the array is neither in host memory nor in that of a CUDA device");
   }
   if (view_.ndim == 0) Refuse(name_, "a single number; it must be an array of n rows");
-  if (!IsContiguous(view_)) {
-    Refuse(name_, "the array of shape " + ShapeName(view_) +
-                      " is not C-contiguous; numpy.ascontiguousarray, or .contiguous() of torch, "
-                      "makes a copy that is");
-  }
+  if (!IsContiguous(view_)) RefuseStrides(name_, ShapeName(view_));
   data_ = static_cast<std::byte*>(view_.data) + view_.byte_offset;
   rows_ = static_cast<std::size_t>(view_.shape[0]);
   row_bytes_ = (std::size_t{view_.dtype.bits} * view_.dtype.lanes + 7) / 8;

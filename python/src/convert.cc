@@ -66,7 +66,7 @@ SnapshotSchedule ScheduleOf(nb::handle given) {
   if (given.is_none()) return schedule;
   if (!nb::isinstance<nb::dict>(given)) throw nb::type_error("snapshot: it is no dict");
   for (const auto [key, value] : nb::cast<nb::dict>(given)) {
-    const auto name = nb::cast<std::string>(key);
+    const auto name = ValueOf<std::string>(key, "snapshot: the name of an option");
     const auto set = [&]<class T>(std::string_view field, T* to) {
       if (name != field) return false;
       *to = ValueOf<T>(value, "snapshot: " + name);

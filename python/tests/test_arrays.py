@@ -33,6 +33,7 @@ class Unknown:  # of no library
     (np.zeros((0, 7), np.uint8), ValueError, "7 bytes a row"),
     (make_keys(8)[::2], ValueError, r"keys: the array of shape \(4,\) is not C-contiguous"),
     (KEYS[::-1], ValueError, "not C-contiguous"),
+    (np.zeros(4, "i1, u8")["f1"], ValueError, "keys: the array .* is not C-contiguous"),
     (np.zeros((8, 4), np.uint8).T, ValueError, "not C-contiguous"),
     (np.array([b"a", b"b"] * 4, "S8")[::2], ValueError, "not C-contiguous"),
     (KEYS.astype(">u8"), TypeError, "byte order"),
@@ -48,7 +49,7 @@ def test_bad_keys(store, keys, error, message):
 
 
 @pytest.mark.parametrize("values, error, message", [
-    (None, TypeError, "values"),
+    (None, TypeError, "values: None; .* needs n rows"),
     ([b"x" * 128] * 4, TypeError, "values: not an array: 'list'"),
     (VALUES[:3], ValueError, "values: .* has 3 rows; it must have 4, one for each key"),
     (VALUES[:, :100].copy(), ValueError, "100 bytes a row; it must have 128"),
@@ -57,7 +58,8 @@ def test_bad_keys(store, keys, error, message):
     (np.zeros((4, 16), object), TypeError, "Python objects"),
 ])
 def test_bad_values(store, values, error, message):
-    for call in (store.insert, store.update, store.upsert, store.bulk_load):
+    for call in (store.insert, store.update, store.upsert, store.bulk_load,
+                 store.insert_and_evict):
         with pytest.raises(error, match=message):
             call(KEYS, values)
     assert len(store) == 0
@@ -104,6 +106,32 @@ def test_bad_results(store, results, error, message):
 def test_bad_ops(store, ops, error):
     with pytest.raises(error, match="ops"):
         store.apply(ops, KEYS, VALUES)
+
+
+class OnlyDlpack:
+    """An array without operators."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("library", [memoryview, OnlyDlpack])
+def test_outcomes_of_results_without_operators(store, library):
+    store.insert(KEYS[:1], VALUES[:1])
+    wanted = [True, False, False, False]
+    found = store.find(KEYS, False, results=library(np.zeros(4, np.uint8)))
+    assert found.found.tolist() == found.ok.tolist() == wanted
+    assert (found.operations, found.failed, found.count) == (4, 3, 1)
+    both = store.find_or_insert(KEYS, VALUES, False, results=library(np.zeros(4, np.uint8)))
+    assert both.found.tolist() == wanted and both.inserted.tolist() == [not w for w in wanted]
+    assert repr(both) == "FoundOrInserted(4 operations, 0 failed)"
+    assert store.contains(memoryview(KEYS)).tolist() == [True] * 4
 
 
 def test_arrays_that_overlap(store):
@@ -250,7 +278,8 @@ def test_torch_on_the_cpu(store):
     assert torch.equal(store.find(keys, dtype="float32").values, rows)
     half = rows[:, :16].contiguous().to(torch.bfloat16).repeat(1, 4)
     assert store.update(keys, half).failed == 0
-    assert torch.equal(store.find(keys, dtype=torch.bfloat16).values, half)
+    for dtype in (torch.bfloat16, "bfloat16"):
+        assert torch.equal(store.find(keys, dtype=dtype).values, half)
     weights = torch.nn.Parameter(rows)
     assert store.update(keys, weights).failed == 0
     with pytest.raises(ValueError, match="requires a gradient"):
@@ -283,6 +312,21 @@ def test_torch_on_the_cpu(store):
     assert store.find(keys[:0]).values.shape == (0, 128)
     as_bytes = keys.view(torch.uint8).reshape(100, 8)
     assert store.find(as_bytes, torch.zeros(100, 4, 32, dtype=torch.uint8)).count == 100
+
+
+def test_dtypes_of_torch(store):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for dtype in ("float32", "float16", "bfloat16"):
+        rule = gpmstore.Normal(seed=1, dtype=getattr(torch, dtype))
+        drawn = store.find_or_insert(torch.arange(4), rule).values
+        assert drawn.dtype == rule.dtype
+        as_bytes = drawn.view(torch.uint8).numpy()
+        same = store.find_or_insert(np.arange(4), rule).values
+        assert same.dtype == ("uint8" if dtype == "bfloat16" else dtype)
+        assert np.array_equal(same.view(np.uint8), as_bytes)
+        store.erase(np.arange(4))
+    store.insert(KEYS, VALUES)
+    assert np.array_equal(store.find(KEYS, dtype=torch.int16).values, VALUES.view(np.int16))
 
 
 def test_cupy_and_torch_on_a_gpu(path):

@@ -1,6 +1,7 @@
 """Iteration over items, and readers."""
 
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -54,6 +55,25 @@ def test_empty(path):
     with gpmstore.create(path, executor=EXECUTOR) as store:
         assert list(store.items()) == [] and list(store.pages()) == [] and list(store) == []
         assert store.for_each(lambda k, v: False)
+
+
+def test_iteration_over_keys_keeps_no_values(path, monkeypatch):
+    store, keys, _, _ = opened(path, 8, 100)
+    visit_all, seen = store.for_each, []
+
+    def for_each(visit, rows=None):
+        def see(keys, values):
+            seen.append(weakref.ref(values))
+            return visit(keys, values)
+
+        return visit_all(see, 30)
+
+    monkeypatch.setattr(store, "for_each", for_each)
+    iterator = iter(store)
+    first = next(iterator)
+    assert len(seen) == 4 and all(values() is None for values in seen)
+    assert {first, *iterator} == set(keys.tolist())
+    store.close()
 
 
 def test_visitors_that_call_the_store(path):

@@ -1,6 +1,7 @@
 """Opening and closing, tickets, threads, forks, and what the garbage collector takes."""
 
 import gc
+import inspect
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 
 import gpmstore
 from conftest import make_keys, make_values
-from gpmstore._options import ONLY_CREATED
+from gpmstore import distributed
+from gpmstore._options import ONLY_CREATED, CreateOptions
 
 
 @pytest.fixture
@@ -92,6 +94,7 @@ def test_every_error_code_has_a_class():
     ({"log": 5}, TypeError, "log"),
     ({"snapshot": 5}, TypeError, "path or a dict"),
     ({"snapshot": {"path": "f", "often": True}}, TypeError, "no 'often'"),
+    ({"snapshot": {"path": "f", 1: 2}}, TypeError, "snapshot: the name of an option: .* be 1"),
     ({"snapshot": {"path": "f", "interval": 0.0}}, ValueError, "interval"),
     ({"snapshot": {"restore": True}}, TypeError, "must have a path"),
     ({"snapshot": {"interval": 0.01}}, TypeError, "must have a path"),
@@ -127,6 +130,13 @@ def test_all_options(path):
         assert stats["geometry"] == "2L-2H-4S" and stats["cache"]["directory"]
         assert stats["capacity_slots"] >= 1000 and stats["threads"] == 1
         assert repr(store) == (f"<gpmstore.Store {path!r}, keys of 16 bytes, values of 64>")
+
+
+def test_no_argument_has_the_name_of_an_option():
+    for module in (gpmstore, distributed):
+        for name in ("create", "open", "open_or_create", "restore"):
+            own = inspect.signature(getattr(module, name)).parameters
+            assert not own.keys() & CreateOptions.__annotations__.keys(), name
 
 
 def test_cuda_executor_without_a_gpu(path):

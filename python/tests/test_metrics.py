@@ -42,6 +42,7 @@ def test_metrics(path):
                  'gpmstore_batch_seconds_count{op="insert",store="a"} 1.0',
                  'gpmstore_batch_seconds_count{op="mixed",store="a"} 1.0',
                  'gpmstore_batch_seconds_count{op="bulk_load",store="b"} 1.0',
+                 'gpmstore_batch_seconds_bucket{le="5e-06",op="find",store="b"}',
                  'gpmstore_batch_seconds_bucket{le="+Inf",op="find",store="b"} 1.0'):
         assert line in text, line
     assert text.count("# TYPE gpmstore_items gauge") == 1

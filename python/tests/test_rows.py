@@ -155,7 +155,9 @@ def test_bytes_of_numbers_of_this_machine(store):
     order = ">" if sys.byteorder == "little" else "<"
     objects, foreign = np.array([None] * 16), np.zeros(32, order + "f4")
     mixed = np.zeros(1, [("O", "u1", 124), ("b", order + "i4")])
-    for wrong, message in ((objects, "addresses"), (foreign, "byte order"), (mixed, "byte order")):
+    dates = np.zeros(16, order + "M8[s]")
+    for wrong, message in ((objects, "addresses"), (foreign, "byte order"), (mixed, "byte order"),
+                           (dates, "byte order"), (memoryview(foreign), "byte order")):
         for call in (lambda: store.put(1, wrong), lambda: store.__setitem__(1, wrong),
                      lambda: store.find_or_insert(make_keys(1), Constant(wrong)),
                      lambda: store.update_where({}, values=wrong)):
@@ -166,6 +168,11 @@ def test_bytes_of_numbers_of_this_machine(store):
                   bytearray(128), memoryview(bytes(256))[::2], np.zeros(1, "S128")):
         store.put(1, right)
         assert store[1] == bytes(memoryview(right))
+    row = np.arange(16).astype("M8[s]")  # which has no buffer
+    store[1] = row
+    assert store[1] == row.tobytes()
+    assert store.find_or_insert(make_keys(1), Constant(row)).values.tobytes() == row.tobytes()
+    assert store.update_where({}, values=row[::-1]) == 2 and store[1] == row[::-1].tobytes()
 
 
 def test_in_a_mixed_batch(store):

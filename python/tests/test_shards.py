@@ -233,6 +233,10 @@ def test_wrong_paths_and_options(folder):
         gpmstore.open(pool, shards=2)
     with pytest.raises(gpmstore.InvalidArgumentError, match="folder"):
         gpmstore.reshard(pool, 2)
+    gpmstore.create(path, shards=2, executor="cpu").close()
+    for kept in (pool + ".kept", {"path": pool + ".kept"}):
+        with pytest.raises(gpmstore.InvalidArgumentError, match="keep no snapshots by a schedule"):
+            gpmstore.reshard(path, 3, snapshot=kept)
 
 
 def test_one_pool_has_no_shards(path):

@@ -89,6 +89,8 @@ def test_dtype_and_out(store):
         store.find(keys, dtype=np.dtype("S3"))
     with pytest.raises(TypeError, match="that of 'out'"):
         store.find(keys, out, dtype=np.float32)
+    with pytest.raises(TypeError, match="dtype: float99, which NumPy does not have"):
+        store.find(keys, dtype="float99")
 
 
 def test_empty_batch(store):
@@ -159,6 +161,9 @@ def test_single_items(store):
     store[2] = np.frombuffer(value, np.float64)
     assert store.get(1) == value and store[2] == value and store.get((1).to_bytes(8, "little"))
     assert len(store) == 2 and 2 in store and 3 not in store
+    for key in (np.uint8(2), np.array(2), np.array([2, 0], np.int32), np.void(b"\2" + bytes(7)),
+                np.array([2]).view("S8")[:1], np.array([2]).view("f4, i4")):
+        assert store[key] == value
     assert store.delete(1) and not store.delete(1)
     del store[2]
     for broken in (lambda: store[2], lambda: store.__delitem__(2)):
@@ -169,7 +174,16 @@ def test_single_items(store):
 
 @pytest.mark.parametrize("key, error", [(2**64, OverflowError), (-2**63 - 1, OverflowError),
                                         (b"short", gpmstore.InvalidArgumentError),
-                                        (1.5, TypeError), ("text", TypeError), (None, TypeError)])
+                                        (1.5, TypeError), ("text", TypeError), (None, TypeError),
+                                        (np.float64(3), TypeError), (np.complex64(3), TypeError),
+                                        (np.datetime64(3, "s"), TypeError),
+                                        (np.timedelta64(3, "s"), TypeError),
+                                        (np.str_("ab"), TypeError), (np.bool_(True), TypeError),
+                                        (np.array(3.0), TypeError), (np.array("ab"), TypeError),
+                                        (np.zeros(2, np.float32), TypeError),
+                                        (np.zeros(8, bool), TypeError),
+                                        (np.array(3, "M8[s]"), TypeError),
+                                        (np.array([3], object), TypeError)])
 def test_bad_single_keys(store, key, error):
     for call in (store.get, store.delete, lambda k: store.put(k, bytes(128))):
         with pytest.raises(error, match="key: "):

@@ -220,6 +220,14 @@ def test_bad_input(make, path):
     for given, error, text in (({"dim": 0}, ValueError, "dim: 0"),
                                ({"init": 0.5}, TypeError, "init: 0.5"),
                                ({"init": gpmstore.Constant(bytes(4))}, ValueError, "24"),
+                               ({"init": gpmstore.Constant(np.ones(DIM, np.int32))}, TypeError,
+                                "init: they are int32"),
+                               ({"init": gpmstore.Constant(np.ones(DIM // 2))}, TypeError,
+                                "init: they are float64"),
+                               ({"init": gpmstore.Constant(np.ones(DIM, ">f4"))}, TypeError,
+                                "init: .* byte order"),
+                               ({"init": gpmstore.Constant(torch.ones(DIM))}, TypeError,
+                                "init: 'Tensor'"),
                                ({"init": gpmstore.Uniform(0, 1, dtype="float16")}, ValueError,
                                 "float16"),
                                ({"capacity": 1000}, ValueError, "header"),
@@ -343,6 +351,89 @@ def test_a_state_is_refused_where_the_pool_has_snapshots(make, folder):
     plain.load_state_dict(state)
     plain.close()
     assert torch.equal(all_rows(make(snapshot=folder + "/other")), rows)
+
+
+def test_paths_are_those_of_the_start(make, folder, monkeypatch):
+    for name in ("first", "second"):
+        os.mkdir(f"{folder}/{name}")
+    monkeypatch.chdir(folder + "/first")
+    ours = make(where="pool", snapshots="kept")
+    weights, state = all_rows(ours), ours.state_dict()
+    monkeypatch.chdir(folder + "/second")
+    ours(ids_of(40)).sum().backward()
+    ours.load_state_dict(state)
+    assert torch.equal(all_rows(ours), weights)
+    ours.state_dict()
+    assert os.listdir(folder + "/second") == []
+    assert sorted(os.listdir(folder + "/first")) == ["kept", "pool"]
+    assert len(os.listdir(folder + "/first/kept")) == 2
+
+
+def test_a_state_keeps_links_owner_and_permissions(make, folder, path, monkeypatch):
+    os.symlink(path, folder + "/link")
+    ours = make(where=folder + "/link")
+    weights, state = all_rows(ours), ours.state_dict()
+    os.chmod(path, 0o600)
+    owner = (1234, 2345) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(path, *owner)
+    restore, hidden = gpmstore._open.restore, []
+
+    def look(files, pool, **options):
+        hidden.append(os.stat(os.path.dirname(pool)).st_mode & 0o777)
+        return restore(files, pool, **options)
+
+    monkeypatch.setattr(gpmstore._open, "restore", look)
+    os.mkdir(path + ".restoring_killed")  # by a process that was
+    ours(ids_of(40)).sum().backward()
+    ours.load_state_dict(state)
+    status = os.lstat(path)
+    assert status.st_mode & 0o7777 == 0o600 and (status.st_uid, status.st_gid) == owner
+    assert hidden == [0o700]  # nobody else has opened what gets its permissions later
+    assert os.path.islink(folder + "/link")
+    assert sorted(os.listdir(folder)) == ["link", "test.pool"]
+    ours.close()
+    assert torch.equal(all_rows(make()), weights)
+
+
+def test_no_other_store_opens_a_pool_that_is_replaced(make, path, monkeypatch):
+    ours = make()
+    state = ours.state_dict()
+    restore, refused = gpmstore._open.restore, []
+
+    def look(files, pool, **options):
+        with pytest.raises(gpmstore.BusyError):
+            gpmstore.open(path, executor="cpu")
+        refused.append(pool)
+        return restore(files, pool, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpmstore._open, "restore", look)
+        ours.load_state_dict(state)
+    assert len(refused) == 1
+
+    reader = gpmstore.torch._table.Reader
+
+    def late(pool):
+        with gpmstore.open(path, executor="cpu") as other:  # it was first
+            other.put(1000, bytes(other.value_size))
+            return reader(pool)
+
+    monkeypatch.setattr(gpmstore.torch._table, "Reader", late)
+    with pytest.raises(gpmstore.BusyError):
+        ours.load_state_dict(state)
+    assert 1000 in ours.store
+
+
+def test_a_state_is_refused_where_the_module_was_closed(make, folder):
+    ours, pinned = make(), make(where="pinned:")
+    rows, state = all_rows(ours), ours.state_dict()
+    ours(ids_of(40)).sum().backward()
+    trained = all_rows(ours)
+    for module in (ours, pinned):
+        module.close()
+        with pytest.raises(gpmstore.InvalidArgumentError, match="closed"):
+            module.load_state_dict(state)
+    assert not torch.equal(rows, trained) and torch.equal(all_rows(make()), trained)
 
 
 def test_default_dtype(make):

@@ -54,7 +54,7 @@ class _Module(nn.Module):
         """
         super().__init__()
         self.padding_idx = padding_idx
-        self.snapshots = None if snapshots is None else os.fsdecode(snapshots)
+        self.snapshots = None if snapshots is None else os.path.abspath(os.fsdecode(snapshots))
         self._table = Table(path, dim, init, optimizer, options)
 
     @property
@@ -93,13 +93,14 @@ class _Module(nn.Module):
         if self.snapshots is None:
             return self._table.snapshot_bytes()
         os.makedirs(self.snapshots, exist_ok=True)
-        file = os.path.abspath(os.path.join(self.snapshots, f"{uuid.uuid4().hex}.snapshot"))
+        file = os.path.join(self.snapshots, f"{uuid.uuid4().hex}.snapshot")
         self._table.snapshot(file)
         return file
 
     def set_extra_state(self, state: Any) -> None:
-        """Takes the rows of a snapshot, bytes or path, in place of those that are there. Refused
-        where the module has the option `snapshot`."""
+        """Takes the rows of a snapshot, bytes or path, in place of those that are there. The pool
+        keeps its owner and permissions, and no other store opens it meanwhile: `BusyError`, where
+        one has. Refused where the module has the option `snapshot`, or was closed."""
         if isinstance(state, str):
             self._table.restore(state)
         elif isinstance(state, Tensor) and state.dtype == torch.uint8 and state.dim() == 1:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
+import shutil
 import struct
 import tempfile
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .. import _open
+from .._arrays import bytes_of
 from .._batch import Outcome
 from .._core import Result
 from .._errors import InvalidArgumentError, NoSpaceError
-from .._initial import Constant, Initial, Normal, Uniform, element_of
-from .._options import ONLY_CREATED
+from .._initial import Constant, Initial, Normal, Uniform, element_of, element_of_rows
+from .._options import ONLY_CREATED, path_of
+from .._reader import Reader
 from .._store import Store
 from ._optimizers import Optimizer
 
@@ -26,6 +31,7 @@ _HEADER = struct.Struct("<4sBB2xII")  # magic, version, Optimizer.code, dim, ste
 _MAGIC = b"GPMe"
 _VERSION = 1
 _PINNED = "pinned:"
+_RESTORING = ".restoring_"  # what follows the pool's name in that of the folder of a new one
 
 
 class Table:
@@ -39,7 +45,10 @@ class Table:
        counts every step that was completed.
     3. `version` changes with every write of this object: rows read at the same version are those
        in the store, if nothing else writes to it.
+    4. `path` names the same file for ever: no link, and not relative to the working directory.
     """
+
+    store: Store
 
     def __init__(self, path: Any, dim: int, init: Initial, optimizer: Optimizer,
                  options: dict[str, Any]) -> None:
@@ -57,7 +66,9 @@ class Table:
                 continue
             raise InvalidArgumentError(f"{name}: an embedding's store is one pool, as a state is one "
                                        "snapshot")
-        self.path = os.fsdecode(path)
+        self.path = path_of(path)
+        if not self._is_pinned():
+            self.path = os.path.realpath(self.path)
         self.dim = dim
         self.optimizer = optimizer
         # At least the header's size: 4 float32.
@@ -127,13 +138,14 @@ class Table:
             return torch.from_file(file, False, os.path.getsize(file), dtype=torch.uint8)
 
     def restore_bytes(self, snapshot: Tensor) -> None:
-        self._require_no_schedule()
+        self._require_replaceable()
         with self._folder() as folder:
             file = os.path.join(folder, "snapshot")
             snapshot.cpu().numpy().tofile(file)
             self.restore(file)
 
-    def _require_no_schedule(self) -> None:
+    def _require_replaceable(self) -> None:
+        self.store.stats()  # a closed one raises
         if self.options.get("snapshot") is not None:
             then = "" if self._is_pinned() else ", close that, and open it with another folder"
             raise InvalidArgumentError(f"{self.path}: a state makes a new pool, and the folder of "
@@ -143,7 +155,7 @@ class Table:
     def restore(self, file: str) -> None:
         """Takes the rows of a snapshot. The pool is replaced when the new one is whole: a crash, or
         a file that can't be used, leaves the rows that were there."""
-        self._require_no_schedule()
+        self._require_replaceable()
         options = {name: value for name, value in self.options.items()
                    if name not in ONLY_CREATED}
         self.version += 1
@@ -153,35 +165,35 @@ class Table:
             self.store.close()
             self.store = restored
             return
-        fresh = self.path + ".restoring"
-        if os.path.exists(fresh):  # of a process that was killed here
-            os.remove(fresh)
         self.store.close()  # which gives back what it has of a GPU
         try:
-            try:
-                with _open.restore([file], fresh, **options) as restored:
-                    self._read_header(restored)
-                os.replace(fresh, self.path)
-            finally:
-                if os.path.exists(fresh):
-                    os.remove(fresh)
+            with Reader(self.path):  # so that no store writes to the old pool
+                for left in glob.glob(glob.escape(self.path) + _RESTORING + "*"):
+                    shutil.rmtree(left, ignore_errors=True)  # of a process that was killed here
+                with self._folder(os.path.basename(self.path) + _RESTORING) as folder:
+                    fresh = os.path.join(folder, "pool")
+                    with _open.restore([file], fresh, **options) as restored:
+                        self._read_header(restored)
+                    _copy_access(self.path, fresh)
+                    os.replace(fresh, self.path)
         finally:
             self._open()
 
     def _room(self, ids: Tensor) -> Tensor:
         return torch.empty(ids.shape[0] + 1, self.width, dtype=torch.float32, device=ids.device)
 
-    def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        """For a moment, beside the pool."""
-        beside = None if self._is_pinned() else os.path.dirname(self.path) or "."
-        return tempfile.TemporaryDirectory(dir=beside, prefix=".gpmstore_")
+    def _folder(self, prefix: str = ".gpmstore_") -> tempfile.TemporaryDirectory[str]:
+        """For a moment, beside the pool, and for this user alone."""
+        beside = None if self._is_pinned() else os.path.dirname(self.path)
+        return tempfile.TemporaryDirectory(dir=beside, prefix=prefix)
 
     def _is_pinned(self) -> bool:
         return self.path == _PINNED
 
     def _initial(self, init: Initial) -> Initial:
         if isinstance(init, Constant):
-            row = bytes(memoryview(init.row))
+            row = bytes_of(init.row, "init", f"{self.dim} float32")
+            element_of_rows(np.asarray(init.row), "float32", "init")
             if len(row) != 4 * self.dim:
                 raise InvalidArgumentError(f"init: a constant of {len(row)} bytes; {self.dim} "
                                            f"float32 have {4 * self.dim}")
@@ -230,3 +242,11 @@ class Table:
         failed = int((outcome.results == int(Result.NO_SPACE)).sum())
         if failed:
             raise NoSpaceError(f"{self.path}: no room, {failed} of {ids.shape[0]} rows {what}")
+
+
+def _copy_access(path: str, to: str) -> None:
+    """Gives a file the owner and the permissions of another."""
+    old, now = os.stat(path), os.stat(to)
+    if (old.st_uid, old.st_gid) != (now.st_uid, now.st_gid):
+        os.chown(to, old.st_uid, old.st_gid)
+    shutil.copymode(path, to)
