@@ -103,13 +103,13 @@ bool PrintsTables(const std::string& json_file) { return json_file != "-"; }
 void FinishReport(const char* benchmark, nlohmann::json report, const std::string& json_file,
                   const std::function<void(const nlohmann::json& report)>& print) {
   ShowProgress("");
-  if (print && PrintsTables(json_file)) print(report);
-  if (json_file.empty()) return;
   report["benchmark"] = benchmark;
   report["machine"] = MachineFacts();
   report["commit"] = NotedCommit();
   report["gpmstore_version"] = Version();
-  WriteJson(report, json_file);
+  // (First, so that it is there where the table can't be printed.)
+  if (!json_file.empty()) WriteJson(report, json_file);
+  if (print && PrintsTables(json_file)) print(report);
 }
 
 void ShowProgress(const std::string& text) {

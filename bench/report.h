@@ -34,8 +34,8 @@ std::string& NotedCommit();
 /// Whether a command prints tables: not where its report is to stand alone on the standard output.
 bool PrintsTables(const std::string& json_file);
 
-/// What a command ends with. Prints its report as a table, and writes it, where a file is named,
-/// with what every report has: benchmark, machine, version of the store, commit.
+/// What a command ends with. Writes its report, where a file is named, with what every report has:
+/// benchmark, machine, version of the store, commit. And prints it as a table.
 /// @param json_file as --json has it: "-" is the standard output, "" none
 /// @param print none: the command has printed what there is
 /// @throws Error(kIo) naming the file

@@ -50,7 +50,7 @@ struct CacheRefresh {
   CacheView cache;
   std::uint32_t buckets = 0;  ///< addressable
   CacheAgeing ageing;         ///< of this refresh
-  std::uint32_t* histogram;   ///< kRanks, all 0 between refreshes
+  std::uint32_t* histogram;   ///< kRanks, all 0 when one begins
   std::uint32_t* free;        ///< frames that no bucket has
   std::uint32_t* pending;     ///< frames of hot buckets
   CacheRefreshState* state;

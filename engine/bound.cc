@@ -23,22 +23,23 @@ constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
 };
 
 // Of what a pool takes for its items, to know how many fit into so many bytes.
-constexpr double kLateGrowth = 0.85;  ///< OpenOptions::grow_above with which tables are full
+constexpr double kLateGrowth =
+    0.85;  ///< from this OpenOptions::grow_above on, only what is full grows
 constexpr double kGapsInLevels = 3;
 constexpr double kFreeCells = 1.0 / 8;  ///< for each in use
 
-/// Candidate slots of a key in its newest levels, up to so many.
-unsigned NewestSlots(const Geometry& geometry, unsigned levels) {
-  return std::min<unsigned>(geometry.levels, levels) * geometry.locations * geometry.slots;
+/// Candidate slots of a key in the two newest levels, or the only one.
+unsigned NewestSlots(const Geometry& geometry) {
+  return std::min<unsigned>(geometry.levels, 2) * geometry.locations * geometry.slots;
 }
-/// Whether a table may have to grow when hardly half of its slots are in use.
+/// Whether a table may have to grow when half of its slots are in use, or fewer.
 bool GrowsEarly(const Geometry& geometry) {
-  return geometry.locations == 1 || NewestSlots(geometry, 1) < 8;
+  return geometry.locations == 1 || NewestSlots(geometry) < 16;
 }
 /// Share of the slots in use when another table grows, at least.
 /// @param early it may where it need not yet (OpenOptions::grow_above)
 double FullTable(const Geometry& geometry, bool early) {
-  return (NewestSlots(geometry, 2) < 32 ? 0.6 : 0.8) - (early ? 0.05 : 0);
+  return (NewestSlots(geometry) < 32 ? 0.6 : 0.8) - (early ? 0.05 : 0);
 }
 
 /// Bytes of the pool for an item: of the cell, and of slots while the table grows.
@@ -132,8 +133,8 @@ Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::
     if (GrowsEarly(growth.geometry)) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("capacity: how full a table of {} becomes can't be said; give items "
-                              "instead of bytes, or a geometry with 2 locations and 8 candidates "
-                              "of a level or more",
+                              "instead of bytes, or a geometry with 2 locations and 16 candidates "
+                              "in two levels or more",
                               GeometryName(growth.geometry)));
     }
     const std::uint64_t least = LeastPoolBytes(key_size, value_size, growth);

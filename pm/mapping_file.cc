@@ -118,8 +118,7 @@ void Mapping::OpenFile(const Options& options) {
   }
   // Only now is the size certain: the holder of the lock is the one who changes it.
   if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
-  // So is who replaces it: a file that was opened before that, and locked after it, has no name
-  // now.
+  // And who had the lock may have replaced the file since this opened it.
   struct stat named {};
   const int error = create || stat(path_.c_str(), &named) == 0 ? 0 : errno;
   if (error != 0 && error != ENOENT) ThrowOpenError(path_, create, error);

@@ -155,7 +155,7 @@ void ShardFolder::SetManifest(const Manifest& manifest) {
   Manifest copy = manifest;
   const std::string temporary = path_ + kNewManifest;
   try {
-    ReplaceFile(path_ + kManifest, temporary, ToText(manifest));
+    ReplaceFile(path_ + kManifest, temporary, ToText(manifest), true);
   } catch (...) {
     if (manifest_.shards() > 0) RemoveFile(temporary);  // else it marks pools, until they are gone
     throw;

@@ -198,12 +198,17 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   }
 }
 
-void ReplaceFile(const std::string& path, const std::string& temporary,
-                 const std::string& contents) {
+void ReplaceFile(const std::string& path, const std::string& temporary, const std::string& contents,
+                 bool keeps_access) {
   if (!MayHave(contents.size())) ThrowFileError(temporary, "write", EFBIG);
   {
     const Descriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-    if (access(path.c_str(), F_OK) == 0) CopyAccess(path, temporary);
+    struct stat status {};
+    if (keeps_access && stat(path.c_str(), &status) == 0) {
+      CopyAccess(path, temporary);
+    } else if (keeps_access && errno != ENOENT) {
+      ThrowFileError(path, "look at", errno);
+    }
     for (std::size_t done = 0; done < contents.size();) {
       const ssize_t n =
           pwrite(*fd, contents.data() + done, contents.size() - done, static_cast<off_t>(done));

@@ -43,12 +43,13 @@ bool ReadWholeFile(const std::string& path, std::string* contents);
 /// Names of all that is in a folder, "." and ".." too. @throws Error(kIo)
 std::vector<std::string> NamesIn(const std::string& folder);
 
-/// Gives a small file other contents, as a whole, and makes them durable. One that is there keeps
-/// its owner and permissions.
+/// Gives a small file other contents, as a whole, and makes them durable.
 /// @param temporary beside it; what is there is lost
-/// @throws Error kIo, kNoSpace; then it has these contents or those before
-void ReplaceFile(const std::string& path, const std::string& temporary,
-                 const std::string& contents);
+/// @param keeps_access its owner and permissions stay, if it is there
+/// @throws Error kIo (also: its owner can't stay), kNoSpace; then it has these contents or those
+///         before
+void ReplaceFile(const std::string& path, const std::string& temporary, const std::string& contents,
+                 bool keeps_access = false);
 
 /// A file that is written under a temporary name, past the page cache where the file system takes
 /// that. It is removed if it is not given its name.

@@ -12,17 +12,22 @@
 /// What the tests of the cuda executor alone share: arrays in GPU memory, and values of 128 bytes.
 namespace gpm::test {
 
+/// Until what cudaMemset and cudaMemcpy have begun has ended, for which other streams do not wait:
+/// a copy from pageable memory returns when it is staged.
+inline void AwaitDefaultStream() { CheckCuda(cudaStreamSynchronize(nullptr), "default stream"); }
+
 /// A copy of a host vector in GPU memory; poisoned when made without contents.
 template <class T>
 class OnDevice {
  public:
   explicit OnDevice(const std::vector<T>& host) : OnDevice(host.size()) {
     CheckCuda(cudaMemcpy(array_.data(), host.data(), Bytes(), cudaMemcpyHostToDevice), "copy");
+    AwaitDefaultStream();
   }
   explicit OnDevice(std::size_t size) : size_(size) {
     array_.Reserve(size);
     CheckCuda(cudaMemset(array_.data(), 0xA5, Bytes()), "cudaMemset");
-    CheckCuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for it
+    AwaitDefaultStream();
   }
   T* data() const { return array_.data(); }
   std::vector<T> Host() const {
@@ -82,6 +87,7 @@ class Placed {
  private:
   void Fill(const void* contents) {
     CheckCuda(cudaMemcpy(data(), contents, bytes_, cudaMemcpyDefault), "cudaMemcpy");
+    AwaitDefaultStream();
     // Of few bytes that are pageable, the GPU's copy may be made later still, and other streams,
     // and those of other devices, do not wait for it.
     CheckCuda(cudaStreamSynchronize(nullptr), "cudaMemcpy");

@@ -221,6 +221,21 @@ TEST(StrategyTest, Invariants) {
   }
 }
 
+TEST(StrategyTest, ASmallBatchIsSpreadOverAllBlocks) {
+  for (const std::uint32_t blocks : {1u, 16u, 132u}) {
+    for (const std::uint32_t of_warp : {4u, 8u}) {
+      const std::uint32_t most = 8 * of_warp;
+      for (std::uint32_t n = 1; n <= blocks * most; ++n) {
+        const std::uint32_t of_block = OperationsOfBlock(n, blocks, of_warp, most);
+        EXPECT_TRUE(of_block > 0 && of_block <= most && of_block % of_warp == 0) << n;
+        EXPECT_GE(of_block * blocks, n);
+        EXPECT_LT((of_block - of_warp) * blocks, n) << "fewer would do";
+      }
+      EXPECT_EQ(OperationsOfBlock(blocks * most + 1, blocks, of_warp, most), most);
+    }
+  }
+}
+
 TEST(StrategyTest, EveryReaderIsABlock) {
   for (unsigned multiprocessors = 1; multiprocessors <= 200; ++multiprocessors) {
     for (const bool ordered : {false, true}) {

@@ -45,7 +45,8 @@ class HostArray {
   std::unique_ptr<T[]> elements_;
 };
 
-/// Cached values. Those of frames that no bucket has had yet take no memory of the system's.
+/// Cached values. Those of frames that no bucket has had yet take no memory of the system's, until
+/// a growth with more frames copies all.
 class HostValues {
  public:
   void Reserve(std::uint64_t bytes) { bytes_ = std::make_unique_for_overwrite<std::byte[]>(bytes); }

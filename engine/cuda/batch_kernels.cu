@@ -234,8 +234,9 @@ void CudaBatchTask::CarryOutSmall(const Attempt& attempt) {
     const bool waits = attempt.again && number > part_;
     const DeviceBatch part = device_.Part(first, count, context_.table);
     const unsigned blocks = executor_->multiprocessors();
-    const std::uint32_t of_block = strategy_.half_tiles ? HalfTiles::OfBlock(count, blocks)
-                                                        : WholeTiles::OfBlock(count, blocks);
+    const std::uint32_t lanes = strategy_.half_tiles ? HalfTiles::kLanes : WholeTiles::kLanes;
+    const std::uint32_t of_block =
+        OperationsOfBlock(count, blocks, 32 / lanes, kBlockThreads / lanes);
     const SmallPart place{of_block, number, device_.count, waits};
     const Reporter reporter = is_last ? kernel_reporter_ : Reporter{};
     const auto call = [&](auto shape) {

@@ -209,6 +209,16 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   return s;
 }
 
+/// Operations of each block that carries out a small batch, or part (Kernels::kSmall).
+/// @param blocks that there are at least; more if they have no room
+/// @param of_warp operations of a warp: a block gets those of whole ones
+/// @param most that a block has room for
+inline std::uint32_t OperationsOfBlock(std::uint32_t operations, std::uint32_t blocks,
+                                       std::uint32_t of_warp, std::uint32_t most) {
+  const std::uint32_t even = (operations + blocks - 1) / blocks;
+  return std::min((even + of_warp - 1) / of_warp * of_warp, most);
+}
+
 /// The blocks of ReadValues.
 struct ReadingBlocks {
   unsigned all;

@@ -113,7 +113,7 @@ struct Capacity {
   /// there for good (StoreStats::capacity_items): with slots as when its table has just grown, gaps
   /// that outgrown levels leave, and free cells. What is not counted: a larger initial_capacity,
   /// and cells that are held while updates of a large batch, a snapshot or an export go on. Not of
-  /// geometries with one location or fewer than 8 candidates of a level. A pool in memory takes
+  /// geometries with one location or fewer than 16 candidates in two levels. A pool in memory takes
   /// 2 MiB at the least, unless max_bytes says less.
   std::uint64_t bytes = 0;
   EvictionPolicy policy = EvictionPolicy::kLru;

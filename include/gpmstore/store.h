@@ -176,8 +176,8 @@ class Store : public BatchCalls<Store> {
   /// graph), or of another GPU
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
-  /// A batch of inserts; of the other kinds BatchCalls has calls. Into a store without items as
-  /// BulkLoad, where the table would have to grow for it. @return and throws as Apply
+  /// A batch of inserts; of the other kinds BatchCalls has calls. Many, into a store without items
+  /// on executor cuda, are composed as by BulkLoad. @return and throws as Apply
   std::uint64_t Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
                        std::span<Result> results);
 

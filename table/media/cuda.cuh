@@ -54,58 +54,60 @@ __device__ inline bool IsAligned(const std::byte* address, std::uintptr_t bytes)
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-/// LoadChunk and StoreChunk where neither 16 bytes nor 8 can be accessed at once.
+/// LoadChunk and StoreChunk where 16 bytes can't be accessed at once. (Called, so that kernels
+/// whose rows are aligned have few instructions for others.)
 __device__ GPM_NOINLINE inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
+  if (bytes >= 16 && IsAligned(source, 8)) {  // rows of 8, 24, 1000 bytes
+    const auto* const halves = reinterpret_cast<const uint2*>(source);
+    return make_uint4(halves[0].x, halves[0].y, halves[1].x, halves[1].y);
+  }
   std::uint32_t words[4] = {};
-#pragma unroll
-  for (std::uint32_t w = 0; w < 4; ++w) {
-    const std::byte* const from = source + 4 * w;
-    if (bytes >= 4 * (w + 1) && IsAligned(from, 4)) {
-      words[w] = *reinterpret_cast<const std::uint32_t*>(from);
-      continue;
+  if (IsAligned(source, 4)) {
+    for (std::uint32_t w = 0; w < 4; ++w) {
+      if (4 * w + 4 <= bytes) words[w] = reinterpret_cast<const std::uint32_t*>(source)[w];
     }
-#pragma unroll
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      if (4 * w + i < bytes) words[w] |= static_cast<std::uint32_t>(from[i]) << (8 * i);
-    }
+    if (bytes >= 16) return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+#pragma unroll 1
+  for (std::uint32_t i = IsAligned(source, 4) ? bytes / 4 * 4 : 0; i < min(bytes, 16u); ++i) {
+    const std::uint32_t byte = static_cast<std::uint32_t>(source[i]) << (8 * (i % 4));
+    for (std::uint32_t w = 0; w < 4; ++w) words[w] |= i / 4 == w ? byte : 0;
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 __device__ GPM_NOINLINE inline void StoreUnaligned(std::byte* target, uint4 chunk,
                                                    std::uint32_t bytes) {
+  if (bytes >= 16 && IsAligned(target, 8)) {
+    auto* const halves = reinterpret_cast<uint2*>(target);
+    halves[0] = make_uint2(chunk.x, chunk.y);
+    halves[1] = make_uint2(chunk.z, chunk.w);
+    return;
+  }
   const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-  for (std::uint32_t w = 0; w < 4; ++w) {
-    std::byte* const to = target + 4 * w;
-    if (bytes >= 4 * (w + 1) && IsAligned(to, 4)) {
-      *reinterpret_cast<std::uint32_t*>(to) = words[w];
-      continue;
+  if (IsAligned(target, 4)) {
+    for (std::uint32_t w = 0; w < 4; ++w) {
+      if (4 * w + 4 <= bytes) reinterpret_cast<std::uint32_t*>(target)[w] = words[w];
     }
-#pragma unroll
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      if (4 * w + i < bytes) to[i] = static_cast<std::byte>(words[w] >> (8 * i));
-    }
+    if (bytes >= 16) return;
+  }
+#pragma unroll 1
+  for (std::uint32_t i = IsAligned(target, 4) ? bytes / 4 * 4 : 0; i < min(bytes, 16u); ++i) {
+    std::uint32_t word = words[0];
+    for (std::uint32_t w = 1; w < 4; ++w) word = i / 4 == w ? words[w] : word;
+    target[i] = static_cast<std::byte>(word >> (8 * (i % 4)));
   }
 }
 
 /// 16 bytes at any alignment, of which `bytes` are there; the rest is zero.
 __device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) {
-  if (bytes >= 16 && IsAligned(source, 16)) return *reinterpret_cast<const uint4*>(source);
-  if (!IsAligned(source, 8) || (bytes < 16 && bytes != 8)) return LoadUnaligned(source, bytes);
-  const auto* const halves = reinterpret_cast<const uint2*>(source);  // rows of 8, 24, 1000 bytes
-  const uint2 low = halves[0];
-  const uint2 high = bytes == 8 ? uint2{} : halves[1];
-  return make_uint4(low.x, low.y, high.x, high.y);
+  return bytes >= 16 && IsAligned(source, 16) ? *reinterpret_cast<const uint4*>(source)
+                                              : LoadUnaligned(source, bytes);
 }
 
 /// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
 __device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t bytes) {
   if (bytes >= 16 && IsAligned(target, 16)) {
     *reinterpret_cast<uint4*>(target) = chunk;
-  } else if (IsAligned(target, 8) && (bytes >= 16 || bytes == 8)) {
-    auto* const halves = reinterpret_cast<uint2*>(target);
-    halves[0] = make_uint2(chunk.x, chunk.y);
-    if (bytes != 8) halves[1] = make_uint2(chunk.z, chunk.w);
   } else {
     StoreUnaligned(target, chunk, bytes);
   }

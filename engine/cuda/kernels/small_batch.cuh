@@ -130,7 +130,7 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
 /// Each operation has a tile, which carries out the run that ends with it, if one does. A block has
 /// kSmallThreads threads: the first kBlockThreads are the tiles, the others help to find runs, and
 /// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor, so a batch is
-/// spread over them (SmallShape::OfBlock). Each has dynamic shared memory for its BlockKeyRuns.
+/// spread over them (OperationsOfBlock). Each has dynamic shared memory for its BlockKeyRuns.
 template <class Shape>
 __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,

@@ -1,8 +1,6 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 
-#include <algorithm>
-
 #include "engine/cuda/context.cuh"
 #include "engine/cuda/strategy.h"
 #include "table/operation.h"
@@ -26,14 +24,6 @@ struct SmallShape {
   static constexpr std::uint32_t kLanes = kLanesOfTile;
   static constexpr std::uint32_t kTiles = kBlockThreads / kLanes;  ///< of a block
   static constexpr std::uint32_t kUpTo = StrategyThresholds::kSmallUpTo / kLanes * kTileLanes;
-
-  /// How many operations each of so many blocks gets, or of more blocks if they have no room: as
-  /// many as whole warps have tiles.
-  static std::uint32_t OfBlock(std::uint32_t operations, std::uint32_t blocks) {
-    constexpr std::uint32_t kOfWarp = 32 / kLanes;
-    const std::uint32_t least = (operations + blocks - 1) / blocks;
-    return std::min((least + kOfWarp - 1) / kOfWarp * kOfWarp, kTiles);
-  }
 
   using Group = TileGroup<kLanes>;
   static __device__ Group ThisTile() {
@@ -144,6 +134,11 @@ struct BlockKeyRuns {
     }
     Clear(table);
     Clear(equal);
+    Clear(finds);
+    Clear(inserts);
+    Clear(updates);
+    Clear(erases);
+    Clear(adds);
     const std::uint32_t own_first = blockIdx.x * own_count;
     if (threadIdx.x == 0) {
       has_adds = false;
@@ -172,6 +167,7 @@ struct BlockKeyRuns {
     __syncthreads();
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
+      if (k * kSmallThreads >= batch.count) break;  // bits of the rest are 0
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
       const std::uint32_t word = i / 32;
       const std::uint32_t bits = KindBits::Of(kind[k], batch.HasValueFor(kind[k]));
@@ -217,11 +213,11 @@ struct BlockKeyRuns {
       writers = __reduce_add_sync(~0u, writers);
       if (threadIdx.x == 0) writers_in_all = writers;
     }
-#pragma unroll
-    for (std::uint32_t k = 0; k < kTiles / kWarps; ++k) {
-      const std::uint32_t number = k * kWarps + threadIdx.x / 32;
+    // (Unrolled, it would be more instructions than a multiprocessor keeps.)
+#pragma unroll 1
+    for (std::uint32_t number = threadIdx.x / 32; number < of_block; number += kWarps) {
       const std::uint32_t i = first + number;
-      if (number < of_block && i < count) FindRun(i, equal[numbers[number]], &own[number]);
+      if (i < count) FindRun(i, equal[numbers[number]], &own[number]);
     }
     __syncthreads();
   }
