@@ -25,6 +25,8 @@ _DEFAULT_STREAM = 1
 _NUMBERS = frozenset("?bBhHiIlLqQefdFD")
 # Byte orders of buffers' formats that are not this machine's ("!" is big-endian).
 _FOREIGN = frozenset(">!" if sys.byteorder == "little" else "<")
+# Kinds of buffers' formats that are no integers: floats (Z: complex numbers), booleans, texts.
+_NO_INTEGERS = frozenset("efdgFDZ?uw")
 
 
 class _Torch:
@@ -43,12 +45,21 @@ class _Torch:
     def dtype_of(self, dtype: Any) -> Any:
         if isinstance(dtype, self.dtype):
             return dtype
-        known = self.dtypes.get(dtype)
+        try:
+            known = self.dtypes.get(dtype)
+        except TypeError:  # it has no hash: a list of fields, or the like
+            raise _no_dtype(dtype, "torch") from None
         if known is None:
-            name = str(dtype)
-            if name != "bfloat16":  # which NumPy lacks
-                name = np.dtype(dtype).name
-            known = self.dtypes[dtype] = getattr(sys.modules["torch"], name)
+            known = self.dtypes[dtype] = self._dtype_named(dtype)
+        return known
+
+    def _dtype_named(self, dtype: Any) -> Any:
+        as_numpy = _as_numpy(dtype)
+        # NumPy lacks bfloat16, and has others by other names: its "float" is float64.
+        name = _name_of(dtype) if as_numpy is None else as_numpy.name
+        known = getattr(sys.modules["torch"], name, None)
+        if not isinstance(known, self.dtype) or (as_numpy is not None and not as_numpy.isnative):
+            raise _no_dtype(dtype, "torch")
         return known
 
 
@@ -179,8 +190,11 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
     return array
 
 
-def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
-    """A copy of the bytes of what has a buffer, in which numbers are as on this machine."""
+def bytes_of(data: Any, name: str, wanted: str = "bytes", integers: bool = False) -> bytes:
+    """A copy of the bytes of what has a buffer, in which numbers are as on this machine.
+
+    integers: of buffers that are not NumPy's, only integers, bytes, and structures of any fields.
+    """
     if isinstance(data, np.ndarray):  # of some dtypes, such as dates, it has no buffer
         _require_bytes(data.dtype, name, wanted)
         return np.asarray(data).tobytes()
@@ -194,6 +208,8 @@ def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
             raise TypeError(f"{name}: Python objects, which are addresses; give {wanted}")
         if _FOREIGN.intersection(kinds):
             raise TypeError(f"{name}: numbers that are not of this machine's byte order")
+        if integers and not kinds.startswith("T{") and _NO_INTEGERS.intersection(kinds):
+            raise TypeError(f"{name}: a buffer of format {view.format!r}; give {wanted}")
     return view.tobytes()
 
 
@@ -248,17 +264,33 @@ def empty(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return np.empty(shape, dtype=dtype)
 
 
-def _numpy_dtype(dtype: Any) -> np.dtype:
-    """NumPy's dtype for one of its own, one of torch, or a name."""
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _as_numpy(dtype: Any) -> np.dtype | None:
+    """NumPy's dtype for one of its own, one of torch, or a name of either; None: it has none."""
     try:
         return np.dtype(dtype)
-    except TypeError:
-        name = str(dtype).removeprefix("torch.")
+    except (TypeError, ValueError, SyntaxError):
+        name = _name_of(dtype)
     try:
-        return np.dtype(name)
-    except TypeError:
-        bits = "; ml_dtypes adds it, and uint16 has its bits" if name == "bfloat16" else ""
-        raise TypeError(f"dtype: {name}, which NumPy does not have{bits}") from None
+        known = np.dtype(name)
+    except (TypeError, ValueError, SyntaxError):
+        return None
+    return known if known.name == name else None  # "torch.float" is not NumPy's "float"
+
+
+def _no_dtype(dtype: Any, library: str, hint: str = "") -> TypeError:
+    return TypeError(f"dtype: {dtype}, which {library} does not have{hint}")
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    known = _as_numpy(dtype)
+    if known is None:
+        bits = "; ml_dtypes adds it, and uint16 has its bits"
+        raise _no_dtype(dtype, "NumPy", bits if _name_of(dtype) == "bfloat16" else "")
+    return known
 
 
 def rows_of_values(keys: Any, value_size: int, dtype: Any) -> Any:

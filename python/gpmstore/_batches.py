@@ -234,7 +234,8 @@ class Batches(Calls, Items):
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Inserts many items: makes room for all of them first, then inserts in large batches.
 
-        It runs on the default stream.
+        It runs on the default stream, and waits for exports and snapshots, as `reserve` does; by
+        the thread that has an export open: `BusyError`.
         """
         return self._bulk_load(keys, values, results)
 

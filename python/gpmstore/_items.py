@@ -158,7 +158,7 @@ class Items(Rows):
                 return int(key).to_bytes(8, "little", signed=bool(key < 0))
             except OverflowError:
                 raise OverflowError(f"key: {key}; an int is one of 64 bits") from None
-        return _arrays.bytes_of(key, "key", wanted)
+        return _arrays.bytes_of(key, "key", wanted, integers=True)
 
 
 def _single(keys: np.ndarray) -> Iterator[Any]:

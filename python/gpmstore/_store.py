@@ -125,7 +125,10 @@ class Store(Batches, Queries):
             raise KeyError(key)
 
     def reserve(self, items: int) -> None:
-        """Makes room for `items` items in all, at once. Raises NoSpaceError."""
+        """Makes room for `items` items in all, at once. Raises NoSpaceError.
+
+        It waits for exports and snapshots; by the thread that has an export open: `BusyError`.
+        """
         self._core.reserve(items)
 
     def compact(self) -> None:
@@ -160,8 +163,11 @@ class Store(Batches, Queries):
         items that have one from `least` to `most`. changed_since: the file of the last `snapshot`,
         which must track changes: only items that were added or updated since, and few others, as
         changes are known by hash range; what was erased is not told of. where: only items that
-        match, as `search` has it: a text, or a dict. Snapshots, `reserve` and `compact` wait for its end, and are a `BusyError` by the thread that began it; a full pool
-        may have no room for updates until then. `close` of the store ends it, too.
+        match, as `search` has it: a text, or a dict.
+
+        Snapshots, other exports, `reserve`, `bulk_load` and `compact` wait for its end, and are a
+        `BusyError` by the thread that began it; a full pool may have no room for updates until
+        then. `close` of the store ends it, too.
         """
         if page is None:
             page = page_of(self.value_size)

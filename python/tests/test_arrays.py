@@ -326,7 +326,24 @@ def test_dtypes_of_torch(store):
         assert np.array_equal(same.view(np.uint8), as_bytes)
         store.erase(np.arange(4))
     store.insert(KEYS, VALUES)
-    assert np.array_equal(store.find(KEYS, dtype=torch.int16).values, VALUES.view(np.int16))
+    tensor = torch.from_numpy(KEYS.view(np.int64))
+    for keys in (KEYS, tensor):
+        for dtype in (torch.int16, "torch.int16", "int16", "i2", np.int16, np.dtype("i2")):
+            values = store.find(keys, dtype=dtype).values
+            assert str(values.dtype).removeprefix("torch.") == "int16"
+            assert np.array_equal(np.asarray(values), VALUES.view(np.int16))
+    for keys, both in ((KEYS, "NumPy"), (tensor, "torch")):
+        for dtype in ("float99", "f4,,", "torch.nn", "nn", {"a": 1}, 5):
+            with pytest.raises(TypeError, match=f"^dtype: .* which {both} does not have"):
+                store.find(keys, dtype=dtype)
+    with pytest.raises(TypeError, match="^dtype: torch.float, which NumPy does not have"):
+        store.find(KEYS, dtype="torch.float")  # NumPy's "float" is another
+    assert store.find(tensor, dtype="torch.float").values.dtype == torch.float32
+    assert store.find(tensor, dtype="float").values.dtype == torch.float64
+    for dtype in ("S4", "M8[s]", object, np.longdouble, [("a", "f4")], np.dtype([("a", "f4")]),
+                  (np.void, 4), ("f4", [2]), ">f4"):
+        with pytest.raises(TypeError, match="^dtype: .* which torch does not have"):
+            store.find(tensor, dtype=dtype)
 
 
 def test_cupy_and_torch_on_a_gpu(path):

@@ -1,5 +1,7 @@
 """Batches and single items, against what a dict does."""
 
+import array
+import ctypes
 import os
 import pathlib
 import types
@@ -162,7 +164,10 @@ def test_single_items(store):
     assert store.get(1) == value and store[2] == value and store.get((1).to_bytes(8, "little"))
     assert len(store) == 2 and 2 in store and 3 not in store
     for key in (np.uint8(2), np.array(2), np.array([2, 0], np.int32), np.void(b"\2" + bytes(7)),
-                np.array([2]).view("S8")[:1], np.array([2]).view("f4, i4")):
+                np.array([2]).view("S8")[:1], np.array([2]).view("f4, i4"), array.array("q", [2]),
+                array.array("H", [2, 0, 0, 0]), (ctypes.c_int32 * 2)(2, 0), bytearray([2] + [0] * 7),
+                memoryview(np.array([2])), memoryview(np.array([2]).view("f4, i4")),
+                memoryview(bytes([2] + [0] * 7)).cast("c")):
         assert store[key] == value
     assert store.delete(1) and not store.delete(1)
     del store[2]
@@ -183,7 +188,19 @@ def test_single_items(store):
                                         (np.zeros(2, np.float32), TypeError),
                                         (np.zeros(8, bool), TypeError),
                                         (np.array(3, "M8[s]"), TypeError),
-                                        (np.array([3], object), TypeError)])
+                                        (np.array([3], object), TypeError),
+                                        (array.array("d", [3]), TypeError),
+                                        (array.array("f", [3, 0]), TypeError),
+                                        (array.array("u", "ab"), TypeError),
+                                        (memoryview(np.array([3.0])), TypeError),
+                                        (memoryview(np.zeros(4, np.float16)), TypeError),
+                                        (memoryview(np.zeros((2, 2), np.float16)), TypeError),
+                                        (memoryview(np.zeros(1, np.complex64)), TypeError),
+                                        (memoryview(np.zeros(1, np.longdouble)), TypeError),
+                                        (memoryview(np.array(["ab"])), TypeError),
+                                        (memoryview(bytes(8)).cast("?"), TypeError),
+                                        ((ctypes.c_float * 2)(3, 0), TypeError),
+                                        (ctypes.c_double(3), TypeError)])
 def test_bad_single_keys(store, key, error):
     for call in (store.get, store.delete, lambda k: store.put(k, bytes(128))):
         with pytest.raises(error, match="key: "):
@@ -233,6 +250,11 @@ def test_bulk_load_and_reserve(store):
     assert outcome.failed == 0 and store.stats()["resizes"] == resizes
     assert store.bulk_load(keys[:10], values[:10]).results.tolist() == [Result.EXISTS] * 10
     assert np.array_equal(store.find(keys).values, values)
+    with store.export():  # which these wait for
+        for call in (lambda: store.bulk_load(keys, values), lambda: store.reserve(n)):
+            with pytest.raises(gpmstore.BusyError):
+                call()
+    assert store.bulk_load(make_keys(10, first=n), values[:10]).failed == 0
 
 
 def test_compact(store):

@@ -383,16 +383,50 @@ def test_a_state_keeps_links_owner_and_permissions(make, folder, path, monkeypat
         return restore(files, pool, **options)
 
     monkeypatch.setattr(gpmstore._open, "restore", look)
-    os.mkdir(path + ".restoring_killed")  # by a process that was
+    for name, files in (("killed", ["restored_pool"]), ("killed_early", []),
+                        ("of_mine", ["restored_pool", "notes"]), ("too", ["model.pt"])):
+        os.mkdir(f"{path}.restoring_{name}")
+        for file in files:
+            open(f"{path}.restoring_{name}/{file}", "w").close()
+    os.mkdir(folder + "/elsewhere")
+    open(folder + "/elsewhere/restored_pool", "w").close()
+    os.symlink(folder + "/elsewhere", path + ".restoring_link")
     ours(ids_of(40)).sum().backward()
     ours.load_state_dict(state)
     status = os.lstat(path)
     assert status.st_mode & 0o7777 == 0o600 and (status.st_uid, status.st_gid) == owner
     assert hidden == [0o700]  # nobody else has opened what gets its permissions later
     assert os.path.islink(folder + "/link")
-    assert sorted(os.listdir(folder)) == ["link", "test.pool"]
+    # What processes left that were killed is gone, and nothing else.
+    assert sorted(os.listdir(folder)) == [
+        "elsewhere", "link", "test.pool", "test.pool.restoring_link",
+        "test.pool.restoring_of_mine", "test.pool.restoring_too"]
+    assert os.listdir(folder + "/elsewhere") == ["restored_pool"]
+    assert len(os.listdir(path + ".restoring_of_mine")) == 2
     ours.close()
     assert torch.equal(all_rows(make()), weights)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes the place of other users")
+def test_a_state_is_refused_where_the_owner_would_change(make, folder, path, monkeypatch):
+    ours = make()
+    rows, state = all_rows(ours), ours.state_dict()
+    os.chmod(folder, 0o777)
+    os.chmod(path, 0o666)
+    os.chown(path, 1234, 2345)
+
+    def no_restore(*_, **__):
+        raise AssertionError("it was restored")
+
+    monkeypatch.setattr(gpmstore._open, "restore", no_restore)
+    os.seteuid(4321)
+    try:
+        with pytest.raises(gpmstore.IoError, match="user 1234 and group 2345.* user 4321.*load it"):
+            ours.load_state_dict(state)
+        assert torch.equal(all_rows(ours), rows)
+    finally:
+        os.seteuid(0)
+    assert os.listdir(folder) == ["test.pool"]
 
 
 def test_no_other_store_opens_a_pool_that_is_replaced(make, path, monkeypatch):
@@ -422,6 +456,74 @@ def test_no_other_store_opens_a_pool_that_is_replaced(make, path, monkeypatch):
     with pytest.raises(gpmstore.BusyError):
         ours.load_state_dict(state)
     assert 1000 in ours.store
+
+
+def test_a_pool_that_another_store_took_is_opened_again(make, path, monkeypatch):
+    ours = make(optimizer=Adam())
+    ours(ids_of(40)).sum().backward()
+    rows, state = all_rows(ours), ours.state_dict()
+    out = ours(ids_of(40))
+    reader, others = gpmstore.torch._table.Reader, []
+
+    def late(pool):
+        others.append(gpmstore.open(path, executor="cpu"))  # it was first, and stays
+        return reader(pool)
+
+    monkeypatch.setattr(gpmstore.torch._table, "Reader", late)
+    with pytest.raises(gpmstore.BusyError):
+        ours.load_state_dict(state)
+    for use in (lambda: all_rows(ours), lambda: ours.rows, lambda: ours.store, ours.state_dict,
+                lambda: ours.load_state_dict(state), lambda: out.sum().backward(retain_graph=True)):
+        with pytest.raises(gpmstore.BusyError):
+            use()
+    monkeypatch.undo()
+    others[0].put(1000, bytes(others[0].value_size))
+    others[0].close()
+    assert 1000 in ours.store and torch.equal(all_rows(ours), rows) and ours.steps == 1
+    out.sum().backward()
+    assert ours.steps == 2
+    ours.load_state_dict(state)
+    assert 1000 not in ours.store and torch.equal(all_rows(ours), rows) and ours.steps == 1
+
+    monkeypatch.setattr(gpmstore.torch._table, "Reader", late)
+    with pytest.raises(gpmstore.BusyError):
+        ours.load_state_dict(state)
+    others[1].close()
+    ours.close()  # before it was opened again
+    with pytest.raises(gpmstore.InvalidArgumentError, match="closed"):
+        ours.load_state_dict(state)
+
+
+def test_a_pool_whose_file_is_gone(make, folder, path, monkeypatch):
+    ours = make(optimizer=Adam())
+    ours(ids_of(40)).sum().backward()
+    rows, state = all_rows(ours), ours.state_dict()
+    os.remove(path)
+    ours.load_state_dict(state)
+    assert torch.equal(all_rows(ours), rows) and ours.steps == 1
+    os.remove(path)
+    for _ in range(2):
+        with pytest.raises(gpmstore.NotFoundError, match="absent"):
+            ours.load_state_dict({"_extra_state": folder + "/absent"})
+        for use in (lambda: all_rows(ours), lambda: ours.rows):
+            with pytest.raises(gpmstore.NotFoundError, match="test.pool"):
+                use()
+        assert os.listdir(folder) == []  # training does not go on from nothing
+    restore = gpmstore._open.restore
+
+    def look(files, pool, **options):
+        gpmstore.create(path, value_size=16, executor="cpu").close()
+        return restore(files, pool, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpmstore._open, "restore", look)
+        with pytest.raises(gpmstore.ExistsError, match="another was made"):
+            ours.load_state_dict(state)
+    with pytest.raises(gpmstore.InvalidArgumentError, match="other items"):
+        all_rows(ours)
+    os.remove(path)
+    ours.load_state_dict(state)
+    assert torch.equal(all_rows(ours), rows) and os.listdir(folder) == ["test.pool"]
 
 
 def test_a_state_is_refused_where_the_module_was_closed(make, folder):

@@ -99,8 +99,11 @@ class _Module(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         """Takes the rows of a snapshot, bytes or path, in place of those that are there. The pool
-        keeps its owner and permissions, and no other store opens it meanwhile: `BusyError`, where
-        one has. Refused where the module has the option `snapshot`, or was closed."""
+        keeps its owner and permissions (`IoError` before anything is done, where this process may
+        not give a file these), and no other store opens it meanwhile: `BusyError`, where one has;
+        the module then opens its pool again at the next use. Where the pool's file was removed, a
+        new one takes its place. Refused where the module has the option `snapshot`, or was closed.
+        """
         if isinstance(state, str):
             self._table.restore(state)
         elif isinstance(state, Tensor) and state.dtype == torch.uint8 and state.dim() == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import os
@@ -18,7 +19,7 @@ from .. import _open
 from .._arrays import bytes_of
 from .._batch import Outcome
 from .._core import Result
-from .._errors import InvalidArgumentError, NoSpaceError
+from .._errors import ExistsError, InvalidArgumentError, IoError, NoSpaceError, NotFoundError
 from .._initial import Constant, Initial, Normal, Uniform, element_of, element_of_rows
 from .._options import ONLY_CREATED, path_of
 from .._reader import Reader
@@ -32,6 +33,7 @@ _MAGIC = b"GPMe"
 _VERSION = 1
 _PINNED = "pinned:"
 _RESTORING = ".restoring_"  # what follows the pool's name in that of the folder of a new one
+_RESTORED = "restored_pool"  # the only file there
 
 
 class Table:
@@ -46,9 +48,8 @@ class Table:
     3. `version` changes with every write of this object: rows read at the same version are those
        in the store, if nothing else writes to it.
     4. `path` names the same file for ever: no link, and not relative to the working directory.
+    5. The pool is created when this object is made, and never later: where it is gone the rows are.
     """
-
-    store: Store
 
     def __init__(self, path: Any, dim: int, init: Initial, optimizer: Optimizer,
                  options: dict[str, Any]) -> None:
@@ -77,13 +78,22 @@ class Table:
         self.options = options
         self.version = 0
         self.steps = 0
+        # Whether the store was closed for a restore, and could not be opened since.
+        self._to_reopen = False
         self._open()
 
     def __len__(self) -> int:
         return len(self.store) - 1
 
+    @property
+    def store(self) -> Store:
+        if self._to_reopen:
+            self._reopen()
+        return self._store
+
     def close(self) -> None:
-        self.store.close()
+        self._to_reopen = False
+        self._store.close()
 
     def fetch(self, ids: Tensor, insert: bool) -> Tensor:
         """The rows of n different ids, (n + 1, width); the last is 0.
@@ -116,6 +126,7 @@ class Table:
         n ids. Rows that were erased meanwhile stay so.
         """
         n = ids.shape[0]
+        store = self.store  # first: to open it again reads the steps
         self.version += 1
         self.steps += 1
         self.optimizer.update(rows[:n], gradients, self.steps)
@@ -124,7 +135,7 @@ class Table:
             ids = torch.cat([ids, ids.new_tensor([_HEADER_KEY])])
         elif n == 0:
             return
-        outcome = self.store.update(ids, rows[:ids.shape[0]])
+        outcome = store.update(ids, rows[:ids.shape[0]])
         self._check(outcome, ids, "were not updated")
 
     def snapshot(self, file: str) -> None:
@@ -145,7 +156,8 @@ class Table:
             self.restore(file)
 
     def _require_replaceable(self) -> None:
-        self.store.stats()  # a closed one raises
+        with contextlib.suppress(NotFoundError):  # the new pool takes the place
+            self.store.stats()  # a closed one raises
         if self.options.get("snapshot") is not None:
             then = "" if self._is_pinned() else ", close that, and open it with another folder"
             raise InvalidArgumentError(f"{self.path}: a state makes a new pool, and the folder of "
@@ -154,30 +166,55 @@ class Table:
 
     def restore(self, file: str) -> None:
         """Takes the rows of a snapshot. The pool is replaced when the new one is whole: a crash, or
-        a file that can't be used, leaves the rows that were there."""
+        a file that can't be used, leaves the rows that were there. After an error the pool is open
+        again; or, where that can't be (another store has it), is opened at the next use."""
         self._require_replaceable()
         options = {name: value for name, value in self.options.items()
                    if name not in ONLY_CREATED}
         self.version += 1
         if self._is_pinned():
             restored = _open.restore([file], _PINNED, **options)
-            self._read_header(restored)
+            self.steps = self._steps_of(restored)
             self.store.close()
-            self.store = restored
+            self._store = restored
             return
-        self.store.close()  # which gives back what it has of a GPU
+        self._store.close()  # which gives back what it has of a GPU
+        self._to_reopen = True
         try:
-            with Reader(self.path):  # so that no store writes to the old pool
-                for left in glob.glob(glob.escape(self.path) + _RESTORING + "*"):
-                    shutil.rmtree(left, ignore_errors=True)  # of a process that was killed here
-                with self._folder(os.path.basename(self.path) + _RESTORING) as folder:
-                    fresh = os.path.join(folder, "pool")
-                    with _open.restore([file], fresh, **options) as restored:
-                        self._read_header(restored)
-                    _copy_access(self.path, fresh)
-                    os.replace(fresh, self.path)
-        finally:
-            self._open()
+            self._replace(file, options)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the next use says it
+                self._reopen()
+            raise
+        self._reopen()
+
+    def _replace(self, file: str, options: dict[str, Any]) -> None:
+        """Puts a snapshot's pool in the place of the one that was closed, or is gone."""
+        with contextlib.ExitStack() as until_then:
+            old = True
+            try:
+                until_then.enter_context(Reader(self.path))  # so that no store writes to the pool
+            except NotFoundError:
+                old = False
+            for left in glob.glob(glob.escape(self.path) + _RESTORING + "*"):
+                _remove_left(left)
+            folder = until_then.enter_context(
+                self._folder(os.path.basename(self.path) + _RESTORING))
+            fresh = os.path.join(folder, _RESTORED)
+            if old:
+                _require_access(self.path, fresh)
+            with _open.restore([file], fresh, **options) as restored:
+                steps = self._steps_of(restored)
+            if old:
+                _copy_access(self.path, fresh)
+                os.replace(fresh, self.path)
+            else:
+                try:
+                    os.link(fresh, self.path)
+                except FileExistsError:
+                    raise ExistsError(f"{self.path}: it was gone, and another was made while the "
+                                      "state was restored") from None
+            self.steps = steps
 
     def _room(self, ids: Tensor) -> Tensor:
         return torch.empty(ids.shape[0] + 1, self.width, dtype=torch.float32, device=ids.device)
@@ -207,24 +244,36 @@ class Table:
     def _open(self) -> None:
         kind = type(self.optimizer).__name__
         try:
-            self.store = _open.open_or_create(self.path, 8, 4 * self.width, **self.options)
+            self._store = _open.open_or_create(self.path, 8, 4 * self.width, **self.options)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{error} (rows of dim {self.dim} with {kind} are values of "
                                        f"{4 * self.width} bytes, keys are 8)") from error
         try:
-            if len(self.store) == 0:
-                self.store.put(_HEADER_KEY, self._header_row().numpy())
-            self._read_header(self.store)
+            if len(self._store) == 0:
+                self._store.put(_HEADER_KEY, self._header_row().numpy())
+            self.steps = self._steps_of(self._store)
         except BaseException:
-            self.store.close()
+            self._store.close()
             raise
+
+    def _reopen(self) -> None:
+        options = {name: value for name, value in self.options.items()
+                   if name not in ONLY_CREATED}
+        store = _open.open(self.path, **options)
+        try:
+            self.steps = self._steps_of(store)
+        except BaseException:
+            store.close()
+            raise
+        self._store, self._to_reopen = store, False
 
     def _header_row(self) -> Tensor:
         header = _HEADER.pack(_MAGIC, _VERSION, self.optimizer.code, self.dim, self.steps)
         return torch.frombuffer(bytearray(header.ljust(4 * self.width, b"\0")), dtype=torch.float32)
 
-    def _read_header(self, store: Store) -> None:
-        value = store.get(_HEADER_KEY)
+    def _steps_of(self, store: Store) -> int:
+        """Of the header, which has to be that of rows as these."""
+        value = store.get(_HEADER_KEY) if store.key_size == 8 else None
         if value is None or value[:4] != _MAGIC:
             raise InvalidArgumentError(f"{store.path}: it has other items than an embedding's rows")
         _, version, code, dim, steps = _HEADER.unpack_from(value)
@@ -236,12 +285,41 @@ class Table:
             raise InvalidArgumentError(
                 f"{store.path}: it has rows of dim {dim} with {kinds.get(code, code)}, not of "
                 f"dim {self.dim} with {kinds[self.optimizer.code]}")
-        self.steps = steps
+        return steps
 
     def _check(self, outcome: Outcome, ids: Tensor, what: str) -> None:
         failed = int((outcome.results == int(Result.NO_SPACE)).sum())
         if failed:
             raise NoSpaceError(f"{self.path}: no room, {failed} of {ids.shape[0]} rows {what}")
+
+
+def _remove_left(folder: str) -> None:
+    """Removes the folder of a new pool, which a process left that was killed; no other folder."""
+    try:
+        if os.path.islink(folder) or not set(os.listdir(folder)) <= {_RESTORED}:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, _RESTORED))
+        os.rmdir(folder)
+    except OSError:
+        pass  # it takes room, and does no other harm
+
+
+def _require_access(path: str, to: str) -> None:
+    """Requires that a file can get the owner and the permissions of another. `to`: where a file is
+    made to try it, and removed."""
+    with open(to, "xb"):
+        pass
+    try:
+        _copy_access(path, to)
+    except PermissionError:
+        old = os.stat(path)
+        raise IoError(f"{path}: it belongs to user {old.st_uid} and group {old.st_gid}, which this "
+                      f"process, of user {os.geteuid()}, can't give to a state's pool; load it as a "
+                      "user who can, chown the pool to this one, or load it into a module of "
+                      "another path") from None
+    finally:
+        os.remove(to)
 
 
 def _copy_access(path: str, to: str) -> None:
