@@ -13,6 +13,7 @@
 namespace gpm {
 namespace {
 
+using test::CudaTest;
 using test::OnDevice;
 
 constexpr std::uint32_t kAlignments = 16;
@@ -27,7 +28,7 @@ __global__ void CopyRows(const std::byte* from, std::byte* to, std::uint32_t byt
             from + kLead + blockIdx.x % kAlignments, bytes);
 }
 
-TEST_F(test::CudaTest, RowsAreCopiedAtAnyAlignment) {
+TEST_F(CudaTest, RowsAreCopiedAtAnyAlignment) {
   constexpr std::uint32_t kBlocks = kAlignments * kAlignments;
   std::vector<std::byte> source(kRoom);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i + 1);
