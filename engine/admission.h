@@ -162,6 +162,11 @@ class Admission {
   void Count(InFlight& in_flight) GPM_REQUIRES(store_state);
   /// A batch that has ended.
   void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
+  /// Those that were counted were none of the store's user.
+  void ForgetOperations() GPM_REQUIRES(store_state) {
+    operations_ = {};
+    mixed_operations_ = 0;
+  }
 
   /// Batches and scopes that may change items, begun so far. Where it is what who was alone saw
   /// when no batch was left unfinished, the items are as they were then.

@@ -141,9 +141,10 @@ void Compaction::LetOthersRun() const {
   if (awaited_) std::this_thread::sleep_for(last_turn_);
 }
 
-void StoreImpl::SetReserved(std::uint64_t items) {
+void StoreImpl::EndRestoring() {
   const Admission::Alone alone(admission_);
-  reserved_ = items;
+  reserved_ = 0;
+  admission_.ForgetOperations();
 }
 
 LevelSizes StoreImpl::SizesWanted() const {

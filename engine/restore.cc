@@ -153,7 +153,7 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
     Store store = Store::Create(temporary, create, loading);
     StoreImpl& impl = *store.impl();
     Loading(chain, items, store).Run();
-    impl.SetReserved(0);
+    impl.EndRestoring();
     impl.SetCapacity(open.capacity);
     named(impl.PoolId());
     if (is_file) impl.GiveName(path);

@@ -73,8 +73,9 @@ class StoreImpl {
   bool Done(InFlight& in_flight) { return admission_.IsDone(in_flight); }
   /// @param keeps whether Compact leaves room for so many items from then on
   void Reserve(std::uint64_t items, bool keeps = false);
-  /// Compact leaves room for so many items.
-  void SetReserved(std::uint64_t items);
+  /// What was done so far was to restore the pool: Compact leaves no room for that, and nobody
+  /// counts its operations.
+  void EndRestoring();
   void Compact();
   /// Whether it pays to begin with Compose: a store without items, and many inserts.
   bool MayCompose(std::uint64_t inserts);

@@ -388,6 +388,7 @@ TEST_F(SnapshotTest, ManyItemsAreRestoredInPieces) {
   const std::string target = NewPath();
   {
     Store restored = Store::Restore(chain, target, TestOpenOptions(256 << 20));
+    EXPECT_EQ(restored.Stats().operations, StoreStats{}.operations) << "they are the restore's";
     ExpectContents(restored, store.model());
     restored.Snapshot(NewPath());
     restored.Close();
