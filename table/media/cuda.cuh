@@ -57,7 +57,7 @@ __device__ inline bool IsAligned(const std::byte* address, std::uintptr_t bytes)
 /// LoadChunk and StoreChunk where 16 bytes can't be accessed at once. (Called, so that kernels
 /// whose rows are aligned have few instructions for others.)
 __device__ GPM_NOINLINE inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
-  if (bytes >= 16 && IsAligned(source, 8)) {  // rows of 8, 24, 1000 bytes
+  if (bytes >= 16 && IsAligned(source, 8)) {  // rows of 24, 200, 1000 bytes
     const auto* const halves = reinterpret_cast<const uint2*>(source);
     return make_uint4(halves[0].x, halves[0].y, halves[1].x, halves[1].y);
   }
