@@ -27,7 +27,7 @@ namespace {
 /// another copies, and batches have the other cores.
 constexpr unsigned kFewestThreads = 2;
 constexpr unsigned kMostThreads = 8;
-constexpr unsigned kCoresForThread = 4;
+constexpr unsigned kCoresForThread = 2;
 constexpr std::uint64_t kRangesForItem = 2;
 constexpr std::uint32_t kFewestRangeBits = 10;
 

@@ -161,7 +161,7 @@ class CudaBatchTask : public BatchTask {
   CudaExecutor* executor_;
   Batch batch_;
   BatchPlaces places_;
-  std::unique_ptr<Workspace> workspace_;
+  std::shared_ptr<Workspace> workspace_;
   cudaStream_t stream_;
   Answers answers_;
   bool stages_ = false;  ///< what goes to pageable memory comes to Workspace::staged first

@@ -63,7 +63,7 @@ class ScopeTask : public BatchTask {
  private:
   CudaExecutor* executor_;
   Stream stream_;
-  std::unique_ptr<Workspace> workspace_;
+  std::shared_ptr<Workspace> workspace_;
   TableContext context_{};
   Reporter reporter_;
   Progress progress_;

@@ -57,13 +57,12 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       mapping_(mapping),
       memory_(open.device, open.cache.bytes == 0),  // of limited memory nothing is kept
       workspace_memory_(open.device, open.cache.bytes == 0),
-      cells_(&memory_),
-      slots_(&memory_),
+      cells_(&memory_, LastUse::Awaited()),
+      slots_(&memory_, LastUse::Awaited()),
       counters_(&memory_),
-      locks_(&memory_),
+      locks_(&memory_, LastUse::Awaited()),
       left_(&memory_),
       zero_(&memory_),
-      used_(&memory_),
       marks_(&memory_),
       log_(&memory_),
       log_keys_(&memory_),
@@ -91,6 +90,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   cache_refreshed_.emplace(cudaEventDefault);
   cells_sorted_.emplace();
   MakeSortArrays();
+  used_ = DeviceArray<std::uint32_t>(&memory_, &*stream_);
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
@@ -103,13 +103,16 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   MakeLocks(LocksWanted());
   // (Its streams and events take a millisecond, which the first batch need not wait. Of limited
   // memory nothing is taken before it is needed.)
-  if (open.cache.bytes == 0)
-    workspaces_.push_back(std::make_unique<Workspace>(&workspace_memory_, *stream_));
+  if (open.cache.bytes == 0) ReturnWorkspace(TakeWorkspace());
 }
 
 CudaExecutor::~CudaExecutor() {
   StopBacking(true);
   const CurrentDevice current(device_, std::nothrow);
+  workspaces_.clear();  // which waits for the last batches
+  used_ = {};
+  unsorted_ = {};
+  sort_library_ = {};
   stream_.reset();
   cache_stream_.reset();
   cache_refresh_begun_.reset();
@@ -139,7 +142,8 @@ const std::byte* CudaExecutor::OnHost(const void* array, std::size_t bytes,
 namespace {
 
 struct DeviceResults : ResultArray {
-  DeviceResults(DeviceMemory* memory, std::uint64_t count) : array(memory) {
+  /// (A batch is waited for before what it has answered is let go.)
+  DeviceResults(DeviceMemory* memory, std::uint64_t count) : array(memory, LastUse::Awaited()) {
     array.Reserve(count);
     results = {array.data(), count};
   }
@@ -232,7 +236,7 @@ HostCopier& CudaExecutor::Copier() {
   return *copier_;
 }
 
-std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
+std::shared_ptr<Workspace> CudaExecutor::TakeWorkspace() {
   {
     const std::lock_guard lock(mutex_);
     if (!workspaces_.empty()) {
@@ -242,10 +246,23 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
     }
   }
   const CurrentDevice current = Activate();
-  return std::make_unique<Workspace>(&workspace_memory_, *stream_);
+  auto workspace = std::make_shared<Workspace>(&workspace_memory_, *stream_);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all_workspaces_, [](const auto& one) { return one.expired(); });
+  all_workspaces_.push_back(workspace);
+  return workspace;
 }
 
-void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept {
+void CudaExecutor::AwaitBatches() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : all_workspaces_) {
+    const std::shared_ptr<Workspace> workspace = one.lock();
+    if (workspace == nullptr) continue;
+    CheckCuda(cudaEventSynchronize(workspace->enqueued), "cudaEventSynchronize");
+  }
+}
+
+void CudaExecutor::ReturnWorkspace(std::shared_ptr<Workspace> workspace) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     workspaces_.push_back(std::move(workspace));

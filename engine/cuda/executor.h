@@ -81,6 +81,7 @@ struct Workspace {
     last_stream = id;
   }
 
+  CudaEvent enqueued;  ///< recorded behind the last kernel of a phase
   DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
   DeviceArray<KeyRunEffect> effects;
   DeviceArray<KeyRunRecord> records;
@@ -108,7 +109,6 @@ struct Workspace {
   /// Recorded when the rows of a chunk are in GPU memory.
   std::array<CudaEvent, StrategyThresholds::kMostChunks> chunks;
   CudaEvent reading;                       ///< recorded when all blocks of ReadValues have begun
-  CudaEvent enqueued;                      ///< recorded behind the last kernel of a phase
   unsigned long long last_stream = ~0ull;  ///< id of that of the batch before
   std::uint32_t reports = 0;               ///< asked for
   std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
@@ -260,8 +260,8 @@ class CudaExecutor : public Executor {
   bool needs_flush() const { return mapping_.persist().needs_flush(); }
   /// What copies pageable arrays; made when first asked for. @throws Error(kGpu), std::bad_alloc
   HostCopier& Copier();
-  std::unique_ptr<Workspace> TakeWorkspace();
-  void ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept;
+  std::shared_ptr<Workspace> TakeWorkspace();
+  void ReturnWorkspace(std::shared_ptr<Workspace> workspace) noexcept;
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   /// Where cells lie; null: values are inline. Others may change the table.
@@ -274,6 +274,9 @@ class CudaExecutor : public Executor {
 
  private:
   void Synchronize();
+  /// Waits for the kernels of all batches that have reported: a last one may do so before it ends.
+  /// (A batch that waits for room has its workspace still.) @throws Error(kGpu)
+  void AwaitBatches();
   ChangeMap Changes() const { return {marks_.data(), range_bits_}; }
   std::uint64_t LoggedKeys() const;
   /// The log that comes with a copy is the table's from now on, and the copy gets the one of
@@ -363,7 +366,8 @@ class CudaExecutor : public Executor {
   std::atomic<std::uint64_t> sorts_{0};           ///< how often cells were sorted, and of those
   std::atomic<std::uint64_t> sorts_ended_{0};     ///< how many are known to have ended
   std::mutex mutex_;                              ///< guards what follows
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<std::shared_ptr<Workspace>> workspaces_;    ///< that no batch has
+  std::vector<std::weak_ptr<Workspace>> all_workspaces_;  ///< those of batches, too
   std::mutex copier_mutex_;  ///< guards what follows: making it takes some milliseconds
   std::unique_ptr<HostCopier> copier_;
 };

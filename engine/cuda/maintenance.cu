@@ -49,7 +49,8 @@ void CudaExecutor::RefreshContext() {
 template <class T>
 void CudaExecutor::ResizeRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                               std::uint64_t to) {
-  DeviceArray<T> next(&memory_);
+  AwaitBatches();
+  DeviceArray<T> next(&memory_, LastUse::Awaited());
   next.Reserve(positions);
   Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, *stream_, next.data(),
          positions - 1, ring->data(), ring->size() - 1, from, to);
@@ -71,7 +72,8 @@ std::uint64_t CudaExecutor::LocksWanted() const {
 }
 
 void CudaExecutor::MakeLocks(std::uint64_t locks) {
-  DeviceArray<std::uint32_t> next(&memory_);
+  AwaitBatches();
+  DeviceArray<std::uint32_t> next(&memory_, LastUse::Awaited());
   next.Reserve(locks);
   Fill(next.data(), 0, locks);  // all are free
   Synchronize();
@@ -97,9 +99,6 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
   const CurrentDevice current = Activate();
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& workspace : workspaces_) {  // a last kernel may have reported before it ends
-      CheckCuda(cudaEventSynchronize(workspace->enqueued), "cudaEventSynchronize");
-    }
     workspaces_.clear();
   }
   const ReclaimPositions at = Positions();  // which waits for what sorts
@@ -124,10 +123,10 @@ ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>
     used_.Reserve(words);
     CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, *stream_), "cudaMemsetAsync");
   }
-  DeviceArray<ScanCounters> counters(&memory_);
+  DeviceArray<ScanCounters> counters(&memory_, &*stream_);
   counters.Reserve(1);
   CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(ScanCounters), *stream_), "cudaMemsetAsync");
-  DeviceArray<CellRange> device_ranges(&memory_);
+  DeviceArray<CellRange> device_ranges(&memory_, &*stream_);
   device_ranges.Reserve(std::max<std::size_t>(ranges.size(), 1));
   CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
                             cudaMemcpyHostToDevice, *stream_),
@@ -167,7 +166,7 @@ void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
            used_.data(), range);
   }
   Synchronize();
-  used_ = DeviceArray<std::uint32_t>(&memory_);
+  used_ = DeviceArray<std::uint32_t>(&memory_, &*stream_);
 }
 
 void CudaExecutor::FreeAll(CellRange range) {
@@ -200,7 +199,7 @@ std::uint64_t CudaExecutor::ComposeNewest() {
   const std::uint32_t oldest = table.level_count - 1;
   const std::uint64_t slots = table.Buckets(oldest) << table.slot_bits;
   // Its words one by one, over the link, would take three times as long.
-  DeviceArray<std::byte> copy(&memory_);
+  DeviceArray<std::byte> copy(&memory_, &*stream_);
   try {
     copy.Reserve(table.Buckets(oldest) * table.bucket_bytes);
     CopyLines(copy.data(), table.Bucket(oldest, 0), copy.size(), *stream_);
@@ -299,7 +298,7 @@ ReclaimPositions CudaExecutor::ReturnCells(const CellGrant& cells) {
 std::uint64_t CudaExecutor::RequeueCells(const CellGrant& free, const CellGrant& held,
                                          const std::vector<std::uint32_t>& names) {
   const CurrentDevice current = Activate();
-  DeviceArray<std::uint32_t> bits(&memory_);
+  DeviceArray<std::uint32_t> bits(&memory_, &*stream_);
   bits.Reserve(names.size());
   CheckCuda(cudaMemcpyAsync(bits.data(), names.data(), names.size() * sizeof(std::uint32_t),
                             cudaMemcpyHostToDevice, *stream_),

@@ -36,6 +36,56 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+/// A stream of the current device that does not wait for the legacy default stream.
+class CudaStream {
+ public:
+  CudaStream() {
+    CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaStream() {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT: it stands for one
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// What is waited for before GPU memory is freed. It outlives the memory.
+class LastUse {
+ public:
+  /// All that the GPU does, as a refresh of the cache, which takes long.
+  LastUse() = default;
+  /// @param event recorded behind all that uses the memory, whenever it is freed
+  LastUse(const CudaEvent* event) : event_(event) {}  // NOLINT: it stands for one
+  /// @param stream on which alone it is used
+  LastUse(const CudaStream* stream) : stream_(stream) {}  // NOLINT: it stands for one
+  /// Who has the memory waits before it is freed.
+  static LastUse Awaited() {
+    LastUse use;
+    use.awaited_ = true;
+    return use;
+  }
+  /// @return whether nothing uses it now; else it waits for all
+  bool Await() const noexcept {
+    if (awaited_) return true;
+    cudaError_t status = cudaErrorNotReady;
+    if (event_ != nullptr) status = cudaEventSynchronize(*event_);
+    if (stream_ != nullptr) status = cudaStreamSynchronize(*stream_);
+    if (status != cudaSuccess)
+      cudaGetLastError();  // so that the next call does not report this one
+    return status == cudaSuccess;
+  }
+
+ private:
+  const CudaEvent* event_ = nullptr;
+  const CudaStream* stream_ = nullptr;
+  bool awaited_ = false;
+};
+
 /// GPU memory that grows, by half at least if there is room, and never shrinks: freeing what is too
 /// small waits for what uses it. Movable.
 template <class T>
@@ -43,9 +93,7 @@ class DeviceArray {
  public:
   DeviceArray() = default;
   /// @param memory that it is of, and counted in
-  /// @param last_use recorded behind all that uses what it has, whenever it has to grow; none: it
-  /// waits for all that the GPU does, as a refresh of the cache, which takes long
-  explicit DeviceArray(DeviceMemory* memory, const CudaEvent* last_use = nullptr)
+  explicit DeviceArray(DeviceMemory* memory, LastUse last_use = {})
       : memory_(memory), last_use_(last_use) {}
   DeviceArray(DeviceArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
@@ -59,7 +107,7 @@ class DeviceArray {
     std::swap(last_use_, other.last_use_);
     return *this;
   }
-  ~DeviceArray() { Free(false); }
+  ~DeviceArray() { Free(); }
 
   T* data() const { return data_; }
   std::uint64_t size() const { return size_; }
@@ -68,7 +116,7 @@ class DeviceArray {
   void Reserve(std::uint64_t size) {
     if (size <= size_) return;
     const std::uint64_t more = size_ + size_ / 2;
-    Free(AwaitLastUse());
+    Free();
     if (more > size && TryAllocate(more) == cudaSuccess) return;
     CheckCuda(TryAllocate(size), "cudaMalloc");
   }
@@ -87,16 +135,10 @@ class DeviceArray {
     size_ = size;
     return status;
   }
-  bool AwaitLastUse() const noexcept {
-    if (data_ == nullptr || last_use_ == nullptr) return false;
-    if (cudaEventSynchronize(*last_use_) == cudaSuccess) return true;
-    cudaGetLastError();  // so that the next call does not report this one
-    return false;
-  }
-  void Free(bool idle) noexcept {
+  void Free() noexcept {
     if (data_ == nullptr) return;
     if (memory_ != nullptr) {
-      memory_->Free(data_, size_ * sizeof(T), idle);
+      memory_->Free(data_, size_ * sizeof(T), last_use_.Await());
     } else {
       cudaFree(data_);
     }
@@ -107,25 +149,7 @@ class DeviceArray {
   T* data_ = nullptr;
   std::uint64_t size_ = 0;
   DeviceMemory* memory_ = nullptr;
-  const CudaEvent* last_use_ = nullptr;
-};
-
-/// A stream of the current device that does not wait for the legacy default stream.
-class CudaStream {
- public:
-  CudaStream() {
-    CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  }
-  ~CudaStream() {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
-  }
-  CudaStream(const CudaStream&) = delete;
-  CudaStream& operator=(const CudaStream&) = delete;
-  operator cudaStream_t() const { return stream_; }  // NOLINT: it stands for one
-
- private:
-  cudaStream_t stream_ = nullptr;
+  LastUse last_use_;
 };
 
 /// One object in pinned host memory that kernels can write.

@@ -195,7 +195,7 @@ void CudaExecutor::AddMarks(const std::uint8_t* marks, std::uint32_t range_bits)
   const CurrentDevice current = Activate();
   const CudaStream stream;
   const std::uint64_t ranges = std::uint64_t{1} << range_bits;
-  DeviceArray<std::uint8_t> added(&memory_);
+  DeviceArray<std::uint8_t> added(&memory_, &stream);
   added.Reserve(ranges);
   CheckCuda(cudaMemcpyAsync(added.data(), marks, ranges, cudaMemcpyHostToDevice, stream),
             "cudaMemcpyAsync to the device");
