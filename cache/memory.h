@@ -17,21 +17,22 @@ struct CacheMemory {
   static constexpr bool kValuesStay = requires { Values::kStays; };
 
   CacheMemory() = default;
-  /// @param memory what arrays are made of, or where they count it
-  template <class Memory>
-  explicit CacheMemory(Memory* memory)
-      : fingerprints(memory),
-        drained(memory),
-        entries(memory),
-        frame_of(memory),
-        bucket_of(memory),
-        scores(memory),
-        histogram(memory),
-        free(memory),
-        pending(memory),
-        fills(memory),
+  /// @param memory what arrays are made of, or where they count it @param of_array the rest of what
+  /// an Array is made with
+  template <class Memory, class... OfArray>
+  explicit CacheMemory(Memory* memory, const OfArray&... of_array)
+      : fingerprints(memory, of_array...),
+        drained(memory, of_array...),
+        entries(memory, of_array...),
+        frame_of(memory, of_array...),
+        bucket_of(memory, of_array...),
+        scores(memory, of_array...),
+        histogram(memory, of_array...),
+        free(memory, of_array...),
+        pending(memory, of_array...),
+        fills(memory, of_array...),
         values(memory),
-        state(memory) {}
+        state(memory, of_array...) {}
 
   // The directory.
   Array<std::uint16_t> fingerprints, drained;

@@ -68,9 +68,19 @@ void CacheManager::EndRefresh() {
   range_.End();
 }
 
+void CacheManager::CutRefresh(Executor& executor) {
+  if (!refreshing_) return;
+  const bool ended = executor.CacheRefreshEnded();
+  if (!ended) executor.CutCacheRefresh();
+  schedule_.End(totals_, Now(), 0);
+  const MutexLock lock(mutex_);
+  EndRefresh();
+  if (!ended) requested_ = std::max(requested_, begun_ + 1);
+}
+
 void CacheManager::SetTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
-  if (refreshing_) executor.AwaitCacheRefresh();
+  CutRefresh(executor);
   executor.SetTable(table, false);
   const MutexLock lock(mutex_);
   on_ = false;
@@ -135,7 +145,7 @@ bool CacheManager::FollowGrowth(Executor& executor, const TableView& table) {
   // (Of limited memory there may be none for two directories at once.)
   if (limited()) return false;
   const Turn turn(*this, true);
-  if (refreshing_) executor.AwaitCacheRefresh();
+  CutRefresh(executor);
   const CacheShape shape = ShapeCache(options_, DefaultsOf(executor), table);
   if (executor.FollowGrowth(table, shape, options_.policy)) {
     SetShape(shape);
@@ -155,7 +165,7 @@ void CacheManager::Stop(Executor& executor) {
     on_ = false;
     ended_ = begun_ = requested_;
   }
-  if (std::exchange(refreshing_, false)) executor.AwaitCacheRefresh();
+  if (std::exchange(refreshing_, false)) executor.CutCacheRefresh();
 }
 
 void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operations,
@@ -239,7 +249,7 @@ void CacheManager::Await(Executor& executor) {
 
 void CacheManager::WithoutRefresh(Executor& executor, const std::function<void()>& action) {
   const Turn turn(*this, true);
-  if (refreshing_) executor.AwaitCacheRefresh();
+  CutRefresh(executor);
   action();
 }
 

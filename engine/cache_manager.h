@@ -78,6 +78,9 @@ class CacheManager {
 
   /// By who has the turn: the executor has made them.
   void SetShape(const CacheShape& shape);
+  /// By who has the turn, before what a refresh reads changes: one that is under way ends early,
+  /// and is asked for again.
+  void CutRefresh(Executor& executor);
   /// By who has the turn: no refresh is under way any more.
   void EndRefresh() GPM_REQUIRES(mutex_);
 

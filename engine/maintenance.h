@@ -217,6 +217,8 @@ class TableMaintenance {
   virtual bool CacheRefreshEnded() = 0;
   virtual double CacheRefreshSeconds() = 0;  ///< of the last one. REQUIRES: it has ended
   virtual void AwaitCacheRefresh() = 0;      ///< @throws Error(kGpu)
+  /// The same, but what it has not filled yet, it leaves to the next one. @throws Error(kGpu)
+  virtual void CutCacheRefresh() { AwaitCacheRefresh(); }
 };
 
 }  // namespace gpm

@@ -350,7 +350,7 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     SearchBy(
         asked, by_index,
         [&](const SearchIndex& index) {
-          if (const auto given = index.AskArrays(queries, limit, matches, stream)) {
+          if (const auto given = index.AskArrays(queries, limit, matches)) {
             found = *given;
             version = index.version();
             answered = !finds_values;

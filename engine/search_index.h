@@ -89,8 +89,8 @@ class SearchIndex {
   /// Values are not its affair.
   /// @return rows that it gave, if it does @throws Error(kGpu), std::bad_alloc
   virtual std::optional<std::uint64_t> AskArrays(const QueryArray& /*queries*/,
-                                                 std::uint64_t /*limit*/, Matches* /*matches*/,
-                                                 Stream /*stream*/) const {
+                                                 std::uint64_t /*limit*/,
+                                                 Matches* /*matches*/) const {
     return std::nullopt;
   }
 

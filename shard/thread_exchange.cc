@@ -203,10 +203,15 @@ class ThreadExchange final : public Exchange {
   void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream) override {
     AwaitGpu(stream);
     hub_->Meet(rank_, send, [&] {
-      Take(receive, [&](std::byte* to, const std::byte* from, std::size_t bytes) {
-        Connect(GpuOf(to), GpuOf(from));
-        CopyByGpu(to, from, bytes, stream);
-      });
+      try {
+        Take(receive, [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+          Connect(GpuOf(to), GpuOf(from));
+          CopyByGpu(to, from, bytes, stream);
+        });
+      } catch (...) {
+        AwaitGpu(stream);  // what is copied from is another rank's again
+        throw;
+      }
       AwaitGpu(stream);
     });
   }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -321,53 +320,6 @@ TEST_F(StreamsTest, LaterWorkOnTheStreamFindsAllAnswers) {
   for (const Result result : before) {
     ASSERT_TRUE(result == Result::kOk || result == Result::kNoSpace) << int(result);
   }
-}
-
-/// Runs until `end` is set, or for ten seconds: then it sets `gave_up`.
-__global__ void RunUntil(const volatile int* end, volatile int* gave_up) {
-  const auto nanoseconds = [] {
-    std::uint64_t now = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-  };
-  const std::uint64_t begun = nanoseconds();
-  while (*end == 0) {
-    if (nanoseconds() - begun > 10'000'000'000u) {
-      *gave_up = 1;
-      return;
-    }
-  }
-}
-
-// As a refresh of the cache is: what takes long on another stream is not waited for.
-TEST_F(StreamsTest, QueuesGrowBesideOtherWork) {
-  constexpr std::size_t kOperations = 300'000;
-  Store store = Make(2 * kOperations);
-  std::vector<std::uint64_t> keys(kOperations);
-  std::iota(keys.begin(), keys.end(), 0);
-  const OnDevice<std::uint64_t> device_keys(keys);
-  const OnDevice<Value> values(kOperations);
-  const OnDevice<Result> results(kOperations);
-  const auto upsert = [&](std::size_t n) {
-    store.Apply({.op = Op::kUpsert,
-                 .keys = device_keys.In().first(n * sizeof(std::uint64_t)),
-                 .values = values.In().first(n * sizeof(Value)),
-                 .results = {results.data(), n}});
-  };
-  upsert(kOperations / 5);  // so that its kernels are loaded
-  const std::uint64_t before = store.Stats().gpu_bytes;
-  const PinnedBox<int> end, gave_up;
-  const CudaStream stream;
-  Launch("RunUntil", RunUntil, 1, 1, stream, end.get(), gave_up.get());
-  upsert(1);
-  if (*gave_up.get() != 0) GTEST_SKIP() << "here no kernel runs beside another";
-  upsert(kOperations);
-  const std::uint64_t after = store.Stats().gpu_bytes;
-  *static_cast<volatile int*>(end.get()) = 1;
-  CheckCuda(cudaStreamSynchronize(stream), "RunUntil");
-  EXPECT_EQ(*gave_up.get(), 0);
-  EXPECT_GT(after, before);  // by the queue of erased slots
-  EXPECT_EQ(results.Host(), std::vector(kOperations, Result::kOk));
 }
 
 TEST_F(StreamsTest, ACallersErrorIsItsOwn) {

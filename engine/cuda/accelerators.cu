@@ -76,29 +76,42 @@ void CudaExecutor::PrepareAccelerators() {
   leaves_room(ChooseCacheThreshold);
   leaves_room(PlaceBins);
   fill_bins_.Reserve(kFillBins);
+  cut_refreshes_.Reserve(1);
+  Fill(cut_refreshes_.data(), 0, 1);
+}
+
+/// Its arrays are used on other streams, too, by batches and refreshes: AwaitUsesOfCache.
+CudaExecutor::CudaCacheMemory CudaExecutor::MakeCacheMemory() {
+  return CudaCacheMemory(&memory_, &*stream_);
+}
+
+/// Also of what was launched of a refresh that could not be begun.
+void CudaExecutor::AwaitUsesOfCache() {
+  AwaitBatches();
+  CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
 }
 
 void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
                                    std::uint32_t used) {
   const CurrentDevice current = Activate();
   StopBacking(true);
-  AwaitCacheRefresh();
-  CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
+  CutCacheRefresh();
+  AwaitUsesOfCache();
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
-  CudaCacheMemory next(&memory_);
+  CudaCacheMemory next = MakeCacheMemory();
   // What is backed already is taken over, where all of it is wanted.
   if (cache_memory_.values.HasNoMoreThan(shape.values_bytes())) {
     std::swap(next.values, cache_memory_.values);
   }
   cache_memory_ = std::move(next);
-  next = CudaCacheMemory(&memory_);  // gives back what the former one has left
+  next = MakeCacheMemory();  // gives back what the former one has left
   backs_more_ = false;
-  fill_plans_ = DeviceArray<std::uint64_t>(&memory_);
+  fill_plans_ = DeviceArray<std::uint64_t>(&memory_, &*cache_stream_);
   try {
     cache_memory_.Reserve(shape, policy);
   } catch (const Error&) {  // without what was taken over there may be memory
-    cache_memory_ = CudaCacheMemory(&memory_);
+    cache_memory_ = MakeCacheMemory();
     cache_memory_.Reserve(shape, policy);
   }
   if (shape.buckets == 0) return;
@@ -137,8 +150,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
   if (!has_directory_ || !cache_memory_.Precedes(shape)) return false;
   const CurrentDevice current = Activate();
   StopBacking(true);
-  // (Also what was launched of a refresh that could not be begun.)
-  CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
+  AwaitUsesOfCache();
   const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
   const auto copy = [this](auto* to, const auto* from, std::uint64_t count) {
     CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, *stream_),
@@ -148,7 +160,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
   bool keeps = cache_memory_.HasFramesFor(shape);
   const std::uint32_t frames = cache_memory_.shape.frames;
   try {
-    CudaCacheMemory next(&memory_);
+    CudaCacheMemory next = MakeCacheMemory();
     next.ReserveDirectory(shape);
     next.ReserveDrained(drained);
     next.TakeOver(cache_memory_, drained, copy, fill);
@@ -160,7 +172,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
     Synchronize();
     SetTable(table, false);
     cache_memory_ = std::move(next);
-    next = CudaCacheMemory(&memory_);  // gives back what the former one has left
+    next = MakeCacheMemory();  // gives back what the former one has left
     if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
     if (keeps) {
       Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,
@@ -186,6 +198,7 @@ void CudaExecutor::BeginDraining() {
   const CurrentDevice current = Activate();
   TableContext context = context_;
   try {
+    AwaitBatches();
     cache_memory_.ReserveDrained(context_.table.Buckets(context_.table.levels));
     context.accelerators.directory.drained = cache_memory_.drained.data();
     Launch("BuildDrainedPrints", BuildDrainedPrints, kGridStrideBlocks, kBlockThreads, *stream_,
@@ -325,6 +338,7 @@ void CudaExecutor::EnqueueRefresh(const CacheRefresh& refresh) {
   // (The pool may grow while frames are filled.)
   reads.order.bin_shift = AddressOrder::ShiftFor(mapping_.max_bytes() / table.cell_bytes);
   reads.flags = fill_bins_.data() + AddressOrder::kBins;
+  const RefreshCut cut{cut_refreshes_.data(), refreshes_};
   for (std::uint32_t first = 0; first < refresh.cache.size;) {
     const std::uint32_t last =
         std::min(first + (first == 0 ? kFilledFirst : kFilledAtOnce), refresh.cache.size);
@@ -332,12 +346,12 @@ void CudaExecutor::EnqueueRefresh(const CacheRefresh& refresh) {
         cudaMemsetAsync(fill_bins_.data(), 0, kFillBins * sizeof(std::uint32_t), *cache_stream_),
         "cudaMemsetAsync");
     Launch("PlanFills", PlanFills, kCacheBlocks, RefreshBlock(), *cache_stream_, table,
-           context_.accelerators.directory, refresh, reads, first, last);
+           context_.accelerators.directory, refresh, reads, first, last, cut);
     Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, *cache_stream_, reads);
     Launch("PlaceReads", PlaceReads, kCacheBlocks, RefreshBlock(), *cache_stream_, reads,
            (last - first) << table.slot_bits);
     Launch("FillFrames", FillFrames, kFillBlocks, RefreshBlock(), *cache_stream_, table,
-           context_.accelerators.directory, refresh, reads, first);
+           context_.accelerators.directory, refresh, reads, first, cut);
     first = last;
   }
   CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
@@ -363,6 +377,17 @@ bool CudaExecutor::CacheRefreshEnded() {
   CheckCuda(status, "cudaEventQuery");
   refreshing_ = false;
   return true;
+}
+
+void CudaExecutor::CutCacheRefresh() {
+  if (refreshing_) {
+    const CurrentDevice current = Activate();
+    const RelaxedCapture relaxed;
+    CheckCuda(cudaMemcpyAsync(cut_refreshes_.data(), &refreshes_, sizeof refreshes_,
+                              cudaMemcpyHostToDevice, *stream_),
+              "cudaMemcpyAsync to the device");
+  }
+  AwaitCacheRefresh();
 }
 
 void CudaExecutor::AwaitCacheRefresh() {

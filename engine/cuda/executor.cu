@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/cuda/executor.h"
+#include "engine/cuda/search/asking.h"
 #include "pm/pause_cpu.h"
 
 namespace gpm {
@@ -43,8 +44,8 @@ Workspace::Workspace(DeviceMemory* memory, cudaStream_t stream)
       dirty_lines(memory, &enqueued),
       dirty_count(memory, &enqueued) {
   sums.Reserve(2);
-  CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
   queue_counts.Reserve(kKindsOfQueues * SmQueues<std::uint32_t>::kCounts);
+  CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
   CheckCuda(cudaMemsetAsync(queue_counts.data(), 0, 4 * queue_counts.size(), stream),
             "cudaMemsetAsync");
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -70,7 +71,8 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       log_recent_(&memory_),
       cache_memory_(&memory_),
       fill_plans_(&memory_),
-      fill_bins_(&memory_) {
+      fill_bins_(&memory_),
+      cut_refreshes_(&memory_) {
   int devices = 0;
   CheckCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   is_only_device_ = devices == 1;
@@ -110,9 +112,13 @@ CudaExecutor::~CudaExecutor() {
   StopBacking(true);
   const CurrentDevice current(device_, std::nothrow);
   workspaces_.clear();  // which waits for the last batches
+  askings_.clear();
   used_ = {};
   unsorted_ = {};
   sort_library_ = {};
+  cudaStreamSynchronize(*cache_stream_);
+  fill_plans_ = {};
+  cache_memory_ = {};
   stream_.reset();
   cache_stream_.reset();
   cache_refresh_begun_.reset();
@@ -254,12 +260,15 @@ std::shared_ptr<Workspace> CudaExecutor::TakeWorkspace() {
 }
 
 void CudaExecutor::AwaitBatches() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& one : all_workspaces_) {
-    const std::shared_ptr<Workspace> workspace = one.lock();
-    if (workspace == nullptr) continue;
-    CheckCuda(cudaEventSynchronize(workspace->enqueued), "cudaEventSynchronize");
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : all_workspaces_) {
+      const std::shared_ptr<Workspace> workspace = one.lock();
+      if (workspace == nullptr) continue;
+      CheckCuda(cudaEventSynchronize(workspace->enqueued), "cudaEventSynchronize");
+    }
   }
+  Synchronize();
 }
 
 void CudaExecutor::ReturnWorkspace(std::shared_ptr<Workspace> workspace) noexcept {

@@ -116,6 +116,7 @@ struct Workspace {
   std::uint64_t answers_left = 0;          ///< the same: row copies, and runs answered wrongly
 };
 
+class Asking;
 class CudaTableCopy;
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
@@ -213,6 +214,7 @@ class CudaExecutor : public Executor {
   double CacheRefreshSeconds() override;
   bool CacheRefreshEnded() override;
   void AwaitCacheRefresh() override;
+  void CutCacheRefresh() override;
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream, Answers answers) override;
   bool TakesFilledCells() const override { return !needs_flush(); }
   std::unique_ptr<CellFilling> FillCells(std::span<const std::byte> values,
@@ -262,6 +264,14 @@ class CudaExecutor : public Executor {
   HostCopier& Copier();
   std::shared_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::shared_ptr<Workspace> workspace) noexcept;
+  /// What a search works with, kept from one search to the next, whatever index answers: to give
+  /// back its pinned memory would wait for all that the GPU does. @throws Error(kGpu)
+  std::unique_ptr<Asking> TakeAsking();
+  void ReturnAsking(std::unique_ptr<Asking> asking) noexcept;
+  /// Waits for the kernels of all batches that have reported, of which the last may do so before it
+  /// ends, and for the executor's own. (A batch that waits for room has its workspace still.)
+  /// @throws Error(kGpu)
+  void AwaitBatches();
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   /// Where cells lie; null: values are inline. Others may change the table.
@@ -273,10 +283,8 @@ class CudaExecutor : public Executor {
   FindHistory& find_history() { return find_history_; }
 
  private:
+  using CudaCacheMemory = CacheMemory<DeviceArray, BackedMemory>;
   void Synchronize();
-  /// Waits for the kernels of all batches that have reported: a last one may do so before it ends.
-  /// (A batch that waits for room has its workspace still.) @throws Error(kGpu)
-  void AwaitBatches();
   ChangeMap Changes() const { return {marks_.data(), range_bits_}; }
   std::uint64_t LoggedKeys() const;
   /// The log that comes with a copy is the table's from now on, and the copy gets the one of
@@ -291,6 +299,8 @@ class CudaExecutor : public Executor {
   void PrepareAccelerators();
   unsigned SharedIfAlone() const;
   BlockShape RefreshBlock() const;
+  CudaCacheMemory MakeCacheMemory();
+  void AwaitUsesOfCache();
   CacheRefresh NextRefresh(std::uint64_t uses);
   void ClearCache();
   void BackAll(const std::stop_token& stop);
@@ -347,15 +357,15 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
-  using CudaCacheMemory = CacheMemory<DeviceArray, BackedMemory>;
   CudaCacheMemory cache_memory_;
   bool backs_more_ = false;  ///< memory for the cache's values
   std::jthread backer_;      ///< which does that, while `cache_memory_` stays
   std::atomic<bool> ended_backing_{false};
   DeviceArray<std::uint64_t> fill_plans_;  ///< of a refresh: reads in order, and plans
   DeviceArray<std::uint32_t> fill_bins_;
-  unsigned refresh_shared_ = 0;  ///< shared memory of a block of a refresh, bytes
-  std::uint32_t refreshes_ = 0;  ///< of the cache, begun
+  unsigned refresh_shared_ = 0;               ///< shared memory of a block of a refresh, bytes
+  std::uint32_t refreshes_ = 0;               ///< of the cache, begun
+  DeviceArray<std::uint32_t> cut_refreshes_;  ///< how many are to end early
   std::atomic<bool> refreshing_{false};
   // Made when the device is current.
   std::optional<CudaStream> stream_;              ///< of maintenance
@@ -368,6 +378,7 @@ class CudaExecutor : public Executor {
   std::mutex mutex_;                              ///< guards what follows
   std::vector<std::shared_ptr<Workspace>> workspaces_;    ///< that no batch has
   std::vector<std::weak_ptr<Workspace>> all_workspaces_;  ///< those of batches, too
+  std::vector<std::unique_ptr<Asking>> askings_;          ///< that no search has
   std::mutex copier_mutex_;  ///< guards what follows: making it takes some milliseconds
   std::unique_ptr<HostCopier> copier_;
 };

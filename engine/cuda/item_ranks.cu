@@ -23,18 +23,18 @@ class CudaItemRanks : public ItemRanks {
       : of_(of),
         executor_(executor),
         memory_(memory),
-        look_(memory),
-        there_(memory),
-        missing_(memory),
-        known_(memory),
-        ids_(memory),
-        ranks_(memory),
-        rows_(memory),
-        chosen_(memory),
-        chosen_keys_(memory),
-        last_(memory),
-        counters_(memory),
-        library_(memory) {
+        look_(memory, &stream_),
+        there_(memory, &stream_),
+        missing_(memory, &stream_),
+        known_(memory, &stream_),
+        ids_(memory, &stream_),
+        ranks_(memory, &stream_),
+        rows_(memory, &stream_),
+        chosen_(memory, &stream_),
+        chosen_keys_(memory, &stream_),
+        last_(memory, &stream_),
+        counters_(memory, &stream_),
+        library_(memory, &stream_) {
     LoadKernelsBeside(reinterpret_cast<const void*>(NoteUses));
     last_.Reserve(1);
     counters_.Reserve(kCounters);
@@ -52,23 +52,29 @@ class CudaItemRanks : public ItemRanks {
  private:
   /// Copies of arrays that kernels do not reach.
   struct Inputs {
-    explicit Inputs(DeviceMemory* memory) : keys(memory), ops(memory), results(memory) {}
+    Inputs(DeviceMemory* memory, LastUse last_use)
+        : keys(memory, last_use), ops(memory, last_use), results(memory, last_use) {}
     DeviceArray<std::byte> keys, ops, results;
   };
   struct Buffers {
-    explicit Buffers(DeviceMemory* memory) : inputs(memory), uses(memory) {}
-    Inputs inputs;
-    DeviceArray<std::uint64_t> uses;
+    explicit Buffers(DeviceMemory* memory) : inputs(memory, &stream), uses(memory, &taken) {}
+    ~Buffers() { cudaStreamSynchronize(stream); }
     CudaStream stream;
     CudaEvent taken;  ///< recorded behind what takes the uses
+    Inputs inputs;
+    DeviceArray<std::uint64_t> uses;
   };
   struct Uses;
   struct Keys : KeysOfBatch {
     IdPlaces places;  ///< of those that are there; until the next LookAt
   };
   struct Known {
-    explicit Known(DeviceMemory* memory)
-        : ids(memory), batches(memory), added(memory), uses(memory), anew(memory) {}
+    Known(DeviceMemory* memory, LastUse last_use)
+        : ids(memory, last_use),
+          batches(memory, last_use),
+          added(memory, last_use),
+          uses(memory, last_use),
+          anew(memory, last_use) {}
     DeviceArray<std::uint64_t> ids, batches;
     DeviceArray<std::uint64_t> added;  ///< one: of these ids, whatever fails while others are made
     DeviceArray<std::uint32_t> uses, anew;
@@ -126,6 +132,7 @@ class CudaItemRanks : public ItemRanks {
   const RankedItems of_;
   CudaExecutor& executor_;
   DeviceMemory* const memory_;
+  CudaStream stream_;  ///< of all but Note
   Inputs look_;
   DeviceArray<std::uint64_t> there_, missing_;  ///< places of ids, of LookAt
   Known known_;
@@ -139,7 +146,6 @@ class CudaItemRanks : public ItemRanks {
   DeviceArray<LastChosen> last_;
   DeviceArray<std::uint64_t> counters_;
   DeviceArray<std::byte> library_;
-  CudaStream stream_;
   std::mutex mutex_;  ///< guards what follows
   std::vector<std::unique_ptr<Buffers>> notes_;
 };
@@ -210,7 +216,7 @@ std::array<std::uint64_t, kCount> CudaItemRanks::Read(const std::uint64_t* first
 }
 
 CudaItemRanks::Known CudaItemRanks::MakePlaces(std::uint64_t places) {
-  Known known(memory_);
+  Known known(memory_, &stream_);
   known.ids.Reserve(places);
   known.batches.Reserve(places);
   known.uses.Reserve(places);
@@ -356,6 +362,7 @@ std::unique_ptr<KeysOfBatch> CudaItemRanks::LookAt(const Batch& batch, const Fin
 void CudaItemRanks::ReadScores(TableCopy* items) {
   const CurrentDevice current = executor_.Activate();
   const auto& copy = static_cast<const CudaTableCopy&>(*items);
+  const AwaitAtEnd ended(stream_);
   const std::uint64_t count = copy.items;
   ranks_.Reserve(count);
   NumbersOfValues to;
@@ -414,6 +421,7 @@ std::vector<std::byte> CudaItemRanks::Choose(TableCopy* items, std::uint64_t wan
                                              const KeysOfBatch* kept) {
   const CurrentDevice current = executor_.Activate();
   const auto& copy = static_cast<const CudaTableCopy&>(*items);
+  const AwaitAtEnd ended(stream_);
   const std::uint64_t count = copy.items;
   wanted = std::min(wanted, count);
   const ItemKeys keys{copy.device_keys.data(), count, copy.shape.key_words, of_.key_size};

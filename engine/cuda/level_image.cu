@@ -31,15 +31,19 @@ namespace {
 
 class CudaLevelImage : public LevelImage {
  public:
-  CudaLevelImage(const CudaExecutor& executor, std::uint64_t bytes, DeviceMemory* memory)
-      : executor_(executor), memory_(memory) {
+  CudaLevelImage(CudaExecutor& executor, std::uint64_t bytes, DeviceMemory* memory)
+      : executor_(executor), memory_(memory, LastUse::Awaited()) {
     memory_.Reserve(bytes);
     CheckCuda(cudaMemsetAsync(memory_.data(), 0, bytes, stream_), "cudaMemsetAsync");
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
   ~CudaLevelImage() override {
     const CurrentDevice current(executor_.device(), std::nothrow);
-    memory_ = DeviceArray<std::byte>();
+    try {
+      executor_.AwaitBatches();
+    } catch (const Error&) {  // the GPU runs nothing any more
+    }
+    memory_ = {};
   }
 
   std::byte* data() const override { return memory_.data(); }
@@ -50,7 +54,7 @@ class CudaLevelImage : public LevelImage {
   }
 
  private:
-  const CudaExecutor& executor_;
+  CudaExecutor& executor_;
   CudaStream stream_;
   DeviceArray<std::byte> memory_;
 };

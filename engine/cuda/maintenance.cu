@@ -6,6 +6,7 @@
 #include "engine/cuda/kernels/maintenance.cuh"
 #include "engine/cuda/kernels/sort.cuh"
 #include "engine/cuda/load_kernels.h"
+#include "engine/cuda/search/asking.h"
 #include "pm/driver_turns.h"
 
 /// The cuda executor's passes over the table, its queues and its locks.
@@ -100,6 +101,7 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
   {
     const std::lock_guard lock(mutex_);
     workspaces_.clear();
+    for (const auto& asking : askings_) asking->Shrink();
   }
   const ReclaimPositions at = Positions();  // which waits for what sorts
   MakeSortArrays();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/cuda/device_memory.h"
 #include "gpmstore/error.h"
@@ -52,6 +53,19 @@ class CudaStream {
 
  private:
   cudaStream_t stream_ = nullptr;
+};
+
+/// Waits for a stream when it goes, whatever was thrown: for what frees, or hands back, memory that
+/// what was launched there uses.
+class AwaitAtEnd {
+ public:
+  explicit AwaitAtEnd(cudaStream_t stream) : stream_(stream) {}
+  ~AwaitAtEnd() { cudaStreamSynchronize(stream_); }
+  AwaitAtEnd(const AwaitAtEnd&) = delete;
+  AwaitAtEnd& operator=(const AwaitAtEnd&) = delete;
+
+ private:
+  const cudaStream_t stream_;
 };
 
 /// What is waited for before GPU memory is freed. It outlives the memory.
@@ -171,31 +185,35 @@ class PinnedBox {
   T* object_ = nullptr;
 };
 
-/// Bytes of pinned host memory.
+/// Bytes of pinned host memory. What has become too small is kept until it goes: to give that back
+/// waits for all that the GPU does.
 class PinnedArray {
  public:
   PinnedArray() = default;
-  ~PinnedArray() { cudaFreeHost(data_); }
+  ~PinnedArray() {
+    for (std::byte* const data : all_) cudaFreeHost(data);
+  }
   PinnedArray(const PinnedArray&) = delete;
   PinnedArray& operator=(const PinnedArray&) = delete;
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return all_.empty() ? nullptr : all_.back(); }
 
-  /// Makes room for `size` bytes; the contents are lost when it has to allocate. REQUIRES: nothing
-  /// that is under way uses it. @throws Error(kGpu)
+  /// Makes room for `size` bytes; the contents are lost when it has to allocate.
+  /// @throws Error(kGpu), std::bad_alloc
   void Reserve(std::uint64_t size) {
     if (size <= size_) return;
     size = std::max(size, 2 * size_);
-    cudaFreeHost(std::exchange(data_, nullptr));
-    size_ = 0;
-    CheckCuda(cudaHostAlloc(reinterpret_cast<void**>(&data_), size, cudaHostAllocDefault),
+    all_.reserve(all_.size() + 1);
+    std::byte* data = nullptr;
+    CheckCuda(cudaHostAlloc(reinterpret_cast<void**>(&data), size, cudaHostAllocDefault),
               "cudaHostAlloc");
+    all_.push_back(data);
     size_ = size;
   }
 
  private:
-  std::byte* data_ = nullptr;
-  std::uint64_t size_ = 0;
+  std::vector<std::byte*> all_;  ///< the last one is in use
+  std::uint64_t size_ = 0;       ///< of that
 };
 
 }  // namespace gpm

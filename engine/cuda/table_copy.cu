@@ -113,6 +113,8 @@ std::unique_ptr<TableCopy> CudaExecutor::MakeCopy(const CopyShape& shape) {
 bool CudaExecutor::TakeCopy(TableCopy* copy) {
   const CurrentDevice current = Activate();
   auto* const taken = static_cast<CudaTableCopy*>(copy);
+  AwaitBatches();  // which use the marks and the log that the copy may get
+  const AwaitAtEnd ended(*stream_);
   Fill(taken->counts.data(), 0, 2);
   const std::uint64_t logged = log_.data() == nullptr ? 0 : LoggedKeys();
   taken->log_whole = log_.data() != nullptr && logged <= log_room_;

@@ -8,18 +8,19 @@
 
 namespace gpm {
 
-/// A copy that kernels make in GPU memory, where the directory is, too.
+/// A copy that kernels make in GPU memory, where the directory is, too. Who reads it waits for what
+/// it has launched, whatever fails (AwaitAtEnd).
 class CudaTableCopy : public TableCopy {
  public:
   CudaTableCopy(CudaExecutor& executor, const CopyShape& wanted, DeviceMemory* bytes)
       : shape(wanted),
-        counts(bytes),
-        device_keys(bytes),
-        device_references(bytes),
-        device_marks(bytes),
-        log_keys(bytes),
-        log_count(bytes),
-        log_recent(bytes),
+        counts(bytes, LastUse::Awaited()),
+        device_keys(bytes, LastUse::Awaited()),
+        device_references(bytes, LastUse::Awaited()),
+        device_marks(bytes, LastUse::Awaited()),
+        log_keys(bytes, LastUse::Awaited()),
+        log_count(bytes, LastUse::Awaited()),
+        log_recent(bytes, LastUse::Awaited()),
         executor_(executor) {
     counts.Reserve(2);
     device_keys.Reserve(shape.room * shape.key_words);

@@ -141,24 +141,37 @@ __global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_
 // address translation (SmQueues), and in that order many share one. (2 GB of values took 206 ms
 // frame by frame, beside finds which took 2.5 times as long meanwhile.)
 
+/// Tells the kernels that fill frames, all of one refresh, to end early. What is planned then, and
+/// not read, is left as it was.
+struct RefreshCut {
+  const std::uint32_t* up_to;  ///< refreshes up to this one are
+  std::uint32_t refresh;
+
+  __device__ bool IsAsked() const {
+    return static_cast<std::int32_t>(AtomicLoad32(up_to) - refresh) >= 0;
+  }
+};
+
 /// Plans how the slots of frames [first, last) to be filled are read: as operations of `reads`, by
 /// number from `first` on. Those that are closed, and have no value, can be written from then on.
 __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     PlanFills(const __grid_constant__ TableView table,
               const __grid_constant__ DirectoryView directory,
               const __grid_constant__ CacheRefresh refresh, const __grid_constant__ Reads reads,
-              std::uint32_t first, std::uint32_t last) {
+              std::uint32_t first, std::uint32_t last, const __grid_constant__ RefreshCut cut) {
   const std::uint32_t end = refresh.ToFill();
   if (end <= first) return;
   const CudaMedia media(DirtyLog{});
   const ThreadGroup alone;
   const CacheAccess<ThreadGroup, CudaMedia> access(refresh.cache, table, alone, media);
   const std::uint32_t slots = (last - first) << table.slot_bits;
+  bool ends = false;
   for (std::uint32_t k = blockIdx.x * blockDim.x + threadIdx.x; k < slots;
        k += gridDim.x * blockDim.x) {
     const std::uint32_t i = first + (k >> table.slot_bits);
     ReadPlan plan;
-    if (i < end) {
+    const bool is_cut = cut.IsAsked();  // for the next slot, so that nothing waits for it
+    if (i < end && !ends) {
       const std::uint32_t frame = refresh.FrameToFill(i);
       const std::uint32_t s = k & (table.slots - 1);
       if (access.IsToFill(frame, s)) {
@@ -171,6 +184,7 @@ __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
       }
     }
     reads.plans[k] = plan;
+    ends = is_cut;
   }
 }
 
@@ -180,19 +194,22 @@ __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     FillFrames(const __grid_constant__ TableView table,
                const __grid_constant__ DirectoryView directory,
                const __grid_constant__ CacheRefresh refresh, const __grid_constant__ Reads reads,
-               std::uint32_t first) {
+               std::uint32_t first, const __grid_constant__ RefreshCut cut) {
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(DirtyLog{});
   const CacheAccess<CudaTile, CudaMedia> access(refresh.cache, table, group, media);
   const std::uint64_t total = reads.flags[Reads::kAll];
   const auto end = static_cast<std::uint32_t>(total * (blockIdx.x + 1) / gridDim.x);
+  std::uint32_t ends = 0;
   for (auto p =
            static_cast<std::uint32_t>(total * blockIdx.x / gridDim.x) + threadIdx.x / kTileLanes;
-       p < end; p += kTilesPerBlock) {
+       p < end && ends == 0; p += kTilesPerBlock) {
+    const std::uint32_t is_cut = cut.IsAsked() ? 1 : 0;
     const auto k = static_cast<std::uint32_t>(reads.queues.items[p]);
     access.FillSlot(directory, refresh.FrameToFill(first + (k >> table.slot_bits)),
                     k & (table.slots - 1));
+    ends = group.Broadcast(is_cut);
   }
 }
 

@@ -18,17 +18,11 @@ namespace {
 constexpr std::uint64_t kCandidatesAtOnce = std::uint64_t{1} << 24;
 /// Rows whose keys are copied to the host together.
 constexpr std::uint64_t kRowsAtOnce = std::uint64_t{1} << 22;
+/// An Asking keeps so many bytes for the next search.
+constexpr std::uint64_t kMostKeptBytes = std::uint64_t{64} << 20;
 
 std::uint32_t BitsFor(std::uint64_t numbers) {
   return static_cast<std::uint32_t>(std::max(1, static_cast<int>(std::bit_width(numbers - 1))));
-}
-
-void FetchNumbers(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to,
-                  cudaStream_t stream) {
-  if (count == 0) return;
-  CheckCuda(cudaMemcpyAsync(to, from, 8 * count, cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync to the host");
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
 }
 
 /// Queries that AnswerFew answers at once on this GPU: all its blocks begin together.
@@ -45,8 +39,9 @@ std::uint64_t MostFewQueries() {
                   &blocks, reinterpret_cast<const void*>(kernel), kStrideThreads, 0,
                   cudaOccupancyDefault),
               "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
-    most = std::min(
-        most, static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(multiprocessors));
+    // (But for one: a refresh of the cache may have that room on each.)
+    most = std::min(most, static_cast<std::uint64_t>(std::max(blocks - 1, 1)) *
+                              static_cast<std::uint64_t>(multiprocessors));
   }
   return most * kFewOfBlock;
 }
@@ -60,28 +55,28 @@ struct Asking::Call {
   std::uint64_t limit;
   std::uint32_t key_size;
   const AnswerPlaces& places;
-  cudaStream_t stream;
 };
 
-Asking::Asking(DeviceMemory* memory)
-    : memory_(memory),
-      bounds_(memory),
-      begins_(memory),
-      counts_(memory),
-      offsets_(memory),
-      found_counts_(memory),
-      starts_(memory),
-      capped_(memory),
-      candidates_(memory),
-      single_(memory),
-      rows_(memory),
-      matches_(memory),
-      sorted_(memory),
-      flags_(memory),
-      keys_(memory),
-      library_(memory),
-      sums_(memory),
-      few_told_(memory),
+Asking::Asking(CudaExecutor& executor, DeviceMemory* memory)
+    : executor_(executor),
+      memory_(memory),
+      bounds_(memory, &stream_),
+      begins_(memory, &stream_),
+      counts_(memory, &stream_),
+      offsets_(memory, &stream_),
+      found_counts_(memory, &stream_),
+      starts_(memory, &stream_),
+      capped_(memory, &stream_),
+      candidates_(memory, &stream_),
+      single_(memory, &stream_),
+      rows_(memory, &stream_),
+      matches_(memory, &stream_),
+      sorted_(memory, &stream_),
+      flags_(memory, &stream_),
+      keys_(memory, &stream_),
+      library_(memory, &stream_),
+      sums_(memory, &stream_),
+      few_told_(memory, &stream_),
       few_queries_(MostFewQueries()) {
   sums_.Reserve(1);
   few_told_.Reserve(1);
@@ -89,47 +84,84 @@ Asking::Asking(DeviceMemory* memory)
   CheckCuda(cudaStreamSynchronize(stream_), "a search");
 }
 
+void Asking::Shrink() {
+  const auto give_back = [this](auto* array) {
+    *array = std::decay_t<decltype(*array)>(memory_, &stream_);
+  };
+  give_back(&matches_);
+  give_back(&sorted_);
+  give_back(&flags_);
+  give_back(&rows_);
+  give_back(&keys_);
+}
+
+std::unique_ptr<Asking> CudaExecutor::TakeAsking() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!askings_.empty()) {
+      auto asking = std::move(askings_.back());
+      askings_.pop_back();
+      return asking;
+    }
+  }
+  return std::make_unique<Asking>(*this, &memory_);
+}
+
+void CudaExecutor::ReturnAsking(std::unique_ptr<Asking> asking) noexcept {
+  if (asking->bytes() > kMostKeptBytes) asking->Shrink();
+  const std::lock_guard lock(mutex_);
+  try {
+    askings_.push_back(std::move(asking));
+  } catch (const std::bad_alloc&) {
+    // The next search makes one.
+  }
+}
+
 void Asking::LoadKernels() {
   LoadKernelsBeside(reinterpret_cast<const void*>(FindCandidates<false>));
 }
 
 const std::uint64_t* Asking::Bounds(const std::uint64_t* bounds, std::uint64_t count,
-                                    bool on_device, cudaStream_t stream) {
+                                    bool on_device) {
   if (on_device || count == 0) return bounds;
   bounds_.Reserve(count);
-  CheckCuda(cudaMemcpyAsync(bounds_.data(), bounds, count * sizeof *bounds, cudaMemcpyHostToDevice,
-                            stream),
-            "cudaMemcpyAsync to the device");
+  const std::uint64_t bytes = count * sizeof *bounds;
+  if (bytes > HostCopier::kLeftToDriver) {
+    executor_.Copier().ToDevice(reinterpret_cast<std::byte*>(bounds_.data()),
+                                reinterpret_cast<const std::byte*>(bounds), bytes, stream_);
+  } else {
+    CheckCuda(cudaMemcpyAsync(bounds_.data(), bounds, bytes, cudaMemcpyHostToDevice, stream_),
+              "cudaMemcpyAsync to the device");
+  }
   return bounds_.data();
 }
 
-SearchSums Asking::ReadSums(cudaStream_t stream) {
+SearchSums Asking::ReadSums() {
   CheckCuda(cudaMemcpyAsync(told_.get(), sums_.data(), sizeof(SearchSums), cudaMemcpyDeviceToHost,
-                            stream),
+                            stream_),
             "cudaMemcpyAsync to the host");
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
   return *told_.get();
 }
 
-void Asking::KeepRows(std::uint64_t rows, std::uint64_t kept, cudaStream_t stream) {
+void Asking::KeepRows(std::uint64_t rows, std::uint64_t kept) {
   if (rows <= rows_.size()) return;
   if (kept == 0) {
     rows_.Reserve(rows);
     return;
   }
-  DeviceArray<std::uint32_t> more(memory_);
-  more.Reserve(rows);
+  DeviceArray<std::uint32_t> more(memory_, &stream_);
+  more.Reserve(std::max(rows, rows_.size() + rows_.size() / 2));
   CheckCuda(cudaMemcpyAsync(more.data(), rows_.data(), kept * sizeof(std::uint32_t),
-                            cudaMemcpyDeviceToDevice, stream),
+                            cudaMemcpyDeviceToDevice, stream_),
             "cudaMemcpyAsync");
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
   rows_ = std::move(more);
 }
 
 AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries,
                             std::uint64_t count, std::uint64_t limit, std::uint32_t key_size,
-                            const AnswerPlaces& places, cudaStream_t stream) {
-  const Call call{tiers, queries, count, limit, key_size, places, stream};
+                            const AnswerPlaces& places) {
+  const Call call{tiers, queries, count, limit, key_size, places};
   const bool rows = places.offsets != nullptr;
   AnswerTotals totals{.answered = count};
   try {
@@ -140,18 +172,18 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
     }
     totals.given = totals.rows;
     if (rows && totals.rows > places.room) {
-      Launch("CountAnswered", CountAnswered, 1, 1, stream, places.offsets, count, places.room,
+      Launch("CountAnswered", CountAnswered, 1, 1, stream_, places.offsets, count, places.room,
              sums_.data());
-      const SearchSums sums = ReadSums(stream);
+      const SearchSums sums = ReadSums();
       totals.answered = sums.answered;
       totals.given = sums.given;
-      LaunchFor("CutOffsets", count - totals.answered, stream, CutOffsets, places.offsets,
+      LaunchFor("CutOffsets", count - totals.answered, stream_, CutOffsets, places.offsets,
                 totals.answered, count);
-      CheckCuda(cudaStreamSynchronize(stream), "a search");
+      CheckCuda(cudaStreamSynchronize(stream_), "a search");
     }
     return totals;
   } catch (...) {
-    cudaStreamSynchronize(stream);  // what runs still writes to arrays of the caller's
+    cudaStreamSynchronize(stream_);  // what runs still writes to arrays of the caller's
     throw;
   }
 }
@@ -163,7 +195,7 @@ void Asking::AnswerSome(const Call& call, AnswerTotals* totals) {
   candidates_.Reserve(count);
   single_.Reserve(count);
   begins_.Reserve(count + 1);
-  if (rows && places.keys == nullptr) KeepRows(count, 0, call.stream);
+  if (rows && places.keys == nullptr) KeepRows(count, 0);
   const RowsOut out{places.keys == nullptr ? rows_.data() : nullptr, places.keys, places.room,
                     call.key_size};
   const SearchSums sums =
@@ -178,8 +210,8 @@ void Asking::AnswerSome(const Call& call, AnswerTotals* totals) {
 }
 
 void Asking::ClearOffsets(const Call& call, std::uint64_t count) {
-  CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8 * count, call.stream), "cudaMemsetAsync");
-  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8 * count, stream_), "cudaMemsetAsync");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
 }
 
 SearchSums Asking::AnswerFewSingles(const Call& call, const RowsOut& out) {
@@ -189,56 +221,55 @@ SearchSums Asking::AnswerFewSingles(const Call& call, const RowsOut& out) {
   const auto launch = [&](auto* kernel, KernelGraph* graph) {
     graph->Launch({kernel, static_cast<unsigned>(BlocksFor(count, kFewOfBlock)), kStrideThreads,
                    call.tiers, call.queries, count, places, out},
-                  call.stream);
+                  stream_);
   };
   if (call.queries.pairs > 0) {
     launch(AnswerFew<true>, &few_of_pairs_);
   } else {
     launch(AnswerFew<false>, &few_);
   }
-  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
   return *told_.get();
 }
 
 SearchSums Asking::AnswerManySingles(const Call& call, const RowsOut& out) {
   const std::uint64_t count = call.count;
-  const cudaStream_t stream = call.stream;
   found_counts_.Reserve(count);
-  CheckCuda(cudaMemsetAsync(sums_.data(), 0, sizeof(SearchSums), stream), "cudaMemsetAsync");
-  CheckCuda(cudaMemsetAsync(begins_.data(), 0, 8, stream), "cudaMemsetAsync");
-  LaunchFor("FindCandidates", count, stream,
+  CheckCuda(cudaMemsetAsync(sums_.data(), 0, sizeof(SearchSums), stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(begins_.data(), 0, 8, stream_), "cudaMemsetAsync");
+  LaunchFor("FindCandidates", count, stream_,
             call.queries.pairs > 0 ? FindCandidates<true> : FindCandidates<false>, call.tiers,
             call.queries, count, candidates_.data(), single_.data(), found_counts_.data(),
             sums_.data());
   CallCubWith(&library_, "DeviceScan", [&](void* storage, std::size_t& bytes) {
     return cub::DeviceScan::InclusiveSum(storage, bytes,
                                          static_cast<const std::uint64_t*>(found_counts_.data()),
-                                         begins_.data() + 1, static_cast<int>(count), stream);
+                                         begins_.data() + 1, static_cast<int>(count), stream_);
   });
-  LaunchFor("AnswerSingles", count, stream, AnswerSingles, call.tiers, count, single_.data(),
+  LaunchFor("AnswerSingles", count, stream_, AnswerSingles, call.tiers, count, single_.data(),
             begins_.data(), sums_.data(), call.places.counts, call.places.offsets, out);
-  return ReadSums(stream);
+  return ReadSums();
 }
 
 void Asking::AnswerAll(const Call& call, const SearchSums& sums, AnswerTotals* totals) {
-  CheckCuda(cudaMemsetAsync(call.places.counts, 0, 8 * call.count, call.stream), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(call.places.counts, 0, 8 * call.count, stream_), "cudaMemsetAsync");
   if (call.places.offsets != nullptr) {
-    CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8, call.stream), "cudaMemsetAsync");
+    CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8, stream_), "cudaMemsetAsync");
   }
   totals->rows = AnswerGroups(call, sums);
   // (How many match there is only known of rows.)
   const bool few = sums.candidates < 2 * (totals->rows + call.count) + PairWishes::kFewRows;
   if (call.queries.conditions > 1 && !few) totals->looked_at = sums.candidates;
-  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
 }
 
 QuerySample Asking::Sample(const SearchTiers& tiers, const TierQueries& queries,
                            std::uint64_t count, std::uint64_t looked_at,
-                           const std::uint64_t* counts, cudaStream_t stream) {
+                           const std::uint64_t* counts) {
   const QueryGroup all{0, count, begins_.data(), candidates_.data(), single_.data()};
-  Launch("SampleQuery", SampleQuery, 1, kMaxAttributes, stream, tiers, queries, all, looked_at,
+  Launch("SampleQuery", SampleQuery, 1, kMaxAttributes, stream_, tiers, queries, all, looked_at,
          counts, sample_.get());
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
   return *sample_.get();
 }
 
@@ -248,7 +279,7 @@ std::uint64_t Asking::AnswerGroups(const Call& call, const SearchSums& sums) {
     return AnswerGroup(call, 0, call.count, 0, sums.candidates, 0, unordered);
   }
   std::vector<std::uint64_t> begins(call.count + 1);
-  FetchNumbers(begins_.data(), begins.size(), begins.data(), call.stream);
+  Fetch(begins_.data(), begins.size(), begins.data());
   std::uint64_t rows = 0;
   for (std::uint64_t first = 0; first < call.count;) {
     const auto behind = std::upper_bound(begins.begin() + static_cast<std::ptrdiff_t>(first) + 1,
@@ -266,17 +297,16 @@ std::uint64_t Asking::AnswerGroup(const Call& call, std::uint64_t first, std::ui
                                   bool unordered) {
   const std::uint64_t queries = last - first;
   const std::uint64_t candidates = end - begin;
-  const cudaStream_t stream = call.stream;
   const QueryGroup group{first, queries, begins_.data(), candidates_.data(), single_.data()};
   if (call.places.offsets == nullptr) {
-    LaunchFor("CountMatches", candidates, stream, CountMatches, call.tiers, call.queries, group,
+    LaunchFor("CountMatches", candidates, stream_, CountMatches, call.tiers, call.queries, group,
               begin, candidates, call.places.counts);
     return 0;
   }
   matches_.Reserve(candidates);
   sorted_.Reserve(candidates);
   flags_.Reserve(candidates);
-  LaunchFor("LookAtCandidates", candidates, stream, LookAtCandidates, call.tiers, call.queries,
+  LaunchFor("LookAtCandidates", candidates, stream_, LookAtCandidates, call.tiers, call.queries,
             group, begin, candidates, sorted_.data(), flags_.data());
   std::uint64_t matched = 0;
   if (candidates > 0) {
@@ -284,42 +314,41 @@ std::uint64_t Asking::AnswerGroup(const Call& call, std::uint64_t first, std::ui
       return cub::DeviceSelect::Flagged(
           storage, bytes, static_cast<const std::uint64_t*>(sorted_.data()),
           static_cast<const std::uint8_t*>(flags_.data()), matches_.data(), &sums_.data()->matched,
-          static_cast<std::int64_t>(candidates), stream);
+          static_cast<std::int64_t>(candidates), stream_);
     });
-    matched = ReadSums(stream).matched;
+    matched = ReadSums().matched;
   }
   if (unordered && matched > 1) {
-    SortMatches(matched, BitsFor(call.tiers.rows()), queries > 1 ? BitsFor(queries) : 0, stream);
+    SortMatches(matched, BitsFor(call.tiers.rows()), queries > 1 ? BitsFor(queries) : 0);
   }
   starts_.Reserve(queries);
   capped_.Reserve(queries);
-  LaunchFor("FindStarts", queries, stream, FindStarts, matches_.data(), matched, queries,
+  LaunchFor("FindStarts", queries, stream_, FindStarts, matches_.data(), matched, queries,
             call.limit, before, starts_.data(), call.places.counts + first, capped_.data());
   std::uint64_t* const offsets = call.places.offsets + first;
   CallCubWith(&library_, "DeviceScan", [&](void* storage, std::size_t& bytes) {
     return cub::DeviceScan::InclusiveSum(storage, bytes,
                                          static_cast<const std::uint64_t*>(capped_.data()),
-                                         offsets + 1, static_cast<int>(queries), stream);
+                                         offsets + 1, static_cast<int>(queries), stream_);
   });
   std::uint64_t rows = 0;
-  FetchNumbers(offsets + queries, 1, &rows, stream);
+  Fetch(offsets + queries, 1, &rows);
   const bool keeps = call.places.keys == nullptr;
-  if (keeps) KeepRows(rows, before, stream);
+  if (keeps) KeepRows(rows, before);
   LaunchFor(
-      "PutRows", rows - before, stream, PutRows, call.tiers, matches_.data(), starts_.data(),
+      "PutRows", rows - before, stream_, PutRows, call.tiers, matches_.data(), starts_.data(),
       offsets, queries, before, rows - before,
       RowsOut{keeps ? rows_.data() : nullptr, call.places.keys, call.places.room, call.key_size});
   return rows;
 }
 
-void Asking::SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint32_t query_bits,
-                         cudaStream_t stream) {
+void Asking::SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint32_t query_bits) {
   const auto sort = [&](std::uint32_t from_bit, std::uint32_t to_bit) {
     CallCubWith(&library_, "DeviceRadixSort", [&](void* storage, std::size_t& bytes) {
       return cub::DeviceRadixSort::SortKeys(
           storage, bytes, static_cast<const std::uint64_t*>(matches_.data()), sorted_.data(),
           static_cast<std::int64_t>(count), static_cast<int>(from_bit), static_cast<int>(to_bit),
-          stream);
+          stream_);
     });
     std::swap(matches_, sorted_);
   };
@@ -328,18 +357,28 @@ void Asking::SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint3
 }
 
 void Asking::CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
-                      std::byte* keys, cudaStream_t stream) {
+                      std::byte* keys) {
   keys_.Reserve(std::min(count, kRowsAtOnce) * key_size);
   for (std::uint64_t first = 0; first < count; first += kRowsAtOnce) {
     const std::uint64_t n = std::min(kRowsAtOnce, count - first);
-    LaunchFor("PutKeys", n, stream, PutKeys, tiers,
+    LaunchFor("PutKeys", n, stream_, PutKeys, tiers,
               static_cast<const std::uint32_t*>(rows_.data() + first), n,
               RowsOut{nullptr, keys_.data(), n, key_size});
-    CheckCuda(cudaMemcpyAsync(keys + first * key_size, keys_.data(), n * key_size,
-                              cudaMemcpyDeviceToHost, stream),
-              "cudaMemcpyAsync to the host");
+    FetchBytes(keys_.data(), n * key_size, keys + first * key_size);
   }
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
+}
+
+void Asking::Fetch(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to) {
+  FetchBytes(reinterpret_cast<const std::byte*>(from), count * sizeof *from,
+             reinterpret_cast<std::byte*>(to));
+}
+
+void Asking::FetchBytes(const std::byte* from, std::uint64_t bytes, std::byte* to) {
+  if (bytes == 0) return;
+  if (bytes > HostCopier::kLeftToDriver) return executor_.Copier().ToHost(to, from, bytes, stream_);
+  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
 }
 
 namespace {
@@ -347,14 +386,14 @@ namespace {
 /// An Asking, until this ends.
 class Borrowed {
  public:
-  explicit Borrowed(const DeviceIndex& index) : index_(index), asking_(index.TakeAsking()) {}
-  ~Borrowed() { index_.ReturnAsking(std::move(asking_)); }
+  explicit Borrowed(CudaExecutor& executor) : executor_(executor), asking_(executor.TakeAsking()) {}
+  ~Borrowed() { executor_.ReturnAsking(std::move(asking_)); }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
   Asking* operator->() const { return asking_.get(); }
 
  private:
-  const DeviceIndex& index_;
+  CudaExecutor& executor_;
   std::unique_ptr<Asking> asking_;
 };
 
@@ -383,34 +422,33 @@ class DeviceRows : public MatchedRows {
  public:
   DeviceRows(const DeviceIndex& index, std::span<const Query> queries, bool rows,
              std::uint64_t limit)
-      : index_(index), asking_(index) {
+      : index_(index), asking_(index.executor()) {
     const std::uint64_t count = queries.size();
     TierQueries of;
     const std::vector<std::uint64_t> bounds = BoundsOf(queries, &of);
-    const cudaStream_t stream = asking_->stream();
     asking_->counts().Reserve(count);
     asking_->offsets().Reserve(count + 1);
-    of.bounds = asking_->Bounds(bounds.data(), bounds.size(), false, stream);
+    of.bounds = asking_->Bounds(bounds.data(), bounds.size(), false);
     AnswerPlaces places;
     places.counts = asking_->counts().data();
     if (rows) places.offsets = asking_->offsets().data();
     index.tiers().FindPairs(&of);
-    const AnswerTotals totals = asking_->Answer(index.tiers(), of, count, limit,
-                                                index.executor().key_size(), places, stream);
+    const AnswerTotals totals =
+        asking_->Answer(index.tiers(), of, count, limit, index.executor().key_size(), places);
     Wish(index, of, totals, [&] {
-      return asking_->Sample(index.tiers(), of, count, totals.looked_at, places.counts, stream);
+      return asking_->Sample(index.tiers(), of, count, totals.looked_at, places.counts);
     });
     counts_.resize(count);
-    FetchNumbers(places.counts, count, counts_.data(), stream);
+    asking_->Fetch(places.counts, count, counts_.data());
     if (!rows) return;
     offsets_.resize(count + 1);
-    FetchNumbers(places.offsets, count + 1, offsets_.data(), stream);
+    asking_->Fetch(places.offsets, count + 1, offsets_.data());
   }
 
   void CopyRows(std::uint64_t count, std::byte* keys, std::byte* /*values*/,
                 ThreadPool* /*threads*/) const override {
     const CurrentDevice current = index_.executor().Activate();
-    asking_->CopyKeys(index_.tiers(), count, index_.executor().key_size(), keys, asking_->stream());
+    asking_->CopyKeys(index_.tiers(), count, index_.executor().key_size(), keys);
   }
 
  private:
@@ -452,9 +490,9 @@ std::unique_ptr<MatchedRows> DeviceIndex::Ask(std::span<const Query> queries, bo
 }
 
 std::optional<std::uint64_t> DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit,
-                                                    Matches* matches, Stream stream) const {
+                                                    Matches* matches) const {
   const CurrentDevice current = executor_.Activate();
-  const Borrowed asking(*this);
+  const Borrowed asking(executor_);
   const std::uint64_t count = queries.count();
   const std::uint32_t key_size = executor_.key_size();
   TierQueries of;
@@ -474,18 +512,18 @@ std::optional<std::uint64_t> DeviceIndex::AskArrays(const QueryArray& queries, s
   places.room = matches->keys.size() / key_size;
   if (keys_on_device) places.keys = matches->keys.data();
   of.bounds = asking->Bounds(queries.bounds.data(), queries.bounds.size(),
-                             IsGpuMemory(queries.bounds.data()), stream);
-  const AnswerTotals totals = asking->Answer(tiers_, of, count, limit, key_size, places, stream);
+                             IsGpuMemory(queries.bounds.data()));
+  const AnswerTotals totals = asking->Answer(tiers_, of, count, limit, key_size, places);
   Wish(*this, of, totals,
-       [&] { return asking->Sample(tiers_, of, count, totals.looked_at, places.counts, stream); });
+       [&] { return asking->Sample(tiers_, of, count, totals.looked_at, places.counts); });
   if (places.counts != matches->counts.data()) {
-    FetchNumbers(places.counts, count, matches->counts.data(), stream);
+    asking->Fetch(places.counts, count, matches->counts.data());
   }
   if (places.offsets != nullptr && places.offsets != matches->offsets.data()) {
-    FetchNumbers(places.offsets, count + 1, matches->offsets.data(), stream);
+    asking->Fetch(places.offsets, count + 1, matches->offsets.data());
   }
   if (!keys_on_device && totals.given > 0) {
-    asking->CopyKeys(tiers_, totals.given, key_size, matches->keys.data(), stream);
+    asking->CopyKeys(tiers_, totals.given, key_size, matches->keys.data());
   }
   matches->answered = totals.answered;
   matches->rows = totals.rows;

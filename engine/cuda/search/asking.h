@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/cuda/executor.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/memory.h"
 #include "engine/search_tiers.h"
@@ -68,43 +69,43 @@ struct AnswerTotals {
 /// are in order. (After GHSH, Ren et al. 2021, 4.1, which expands queries into queues so that each
 /// node is read once; sorted arrays need no queues, since a query's rows lie side by side.)
 ///
-/// It keeps the arrays that it needs. Thread safety: one thread at a time, with the device current.
+/// It has a stream of its own, and keeps the arrays that it needs. Thread safety: one thread at a
+/// time, with the device current.
 class Asking {
  public:
-  explicit Asking(DeviceMemory* memory);
+  Asking(CudaExecutor& executor, DeviceMemory* memory);
   static void LoadKernels();
+  /// Gives back what bytes() counts.
+  void Shrink();
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
 
   /// The caller's queries, in GPU memory: a copy of them, if they are not there.
-  const std::uint64_t* Bounds(const std::uint64_t* bounds, std::uint64_t count, bool on_device,
-                              cudaStream_t stream);
-  /// Waits for the stream. @param limit rows of a query at most
-  /// @throws Error(kGpu); then the stream has ended
+  const std::uint64_t* Bounds(const std::uint64_t* bounds, std::uint64_t count, bool on_device);
+  /// @param limit rows of a query at most @throws Error(kGpu); nothing is written then any more
   AnswerTotals Answer(const SearchTiers& tiers, const TierQueries& queries, std::uint64_t count,
-                      std::uint64_t limit, std::uint32_t key_size, const AnswerPlaces& places,
-                      cudaStream_t stream);
+                      std::uint64_t limit, std::uint32_t key_size, const AnswerPlaces& places);
   /// Copies keys of the kept rows to host memory, from the first one on.
   void CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
-                std::byte* keys, cudaStream_t stream);
+                std::byte* keys);
 
-  /// A typical query of those just answered, which looked at so many rows: one or more. Waits for
-  /// the stream. @param counts as they were answered @throws Error(kGpu)
+  /// A typical query of those just answered, which looked at so many rows: one or more.
+  /// @param counts as they were answered @throws Error(kGpu)
   QuerySample Sample(const SearchTiers& tiers, const TierQueries& queries, std::uint64_t count,
-                     std::uint64_t looked_at, const std::uint64_t* counts, cudaStream_t stream);
-  cudaStream_t stream() const { return stream_; }
+                     std::uint64_t looked_at, const std::uint64_t* counts);
   /// Of the arrays that depend on what queries match.
   std::uint64_t bytes() const {
     return 8 * (matches_.size() + sorted_.size()) + flags_.size() + 4 * rows_.size() + keys_.size();
   }
   // For answers that go to host memory.
+  void Fetch(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to);
   DeviceArray<std::uint64_t>& counts() { return counts_; }
   DeviceArray<std::uint64_t>& offsets() { return offsets_; }
 
  private:
   struct Call;
 
-  // Each of these waits for the stream.
+  // Each of these waits for what it has begun.
 
   /// Sets the rows there are, and those looked at.
   void AnswerSome(const Call& call, AnswerTotals* totals);
@@ -125,13 +126,15 @@ class Asking {
   std::uint64_t AnswerGroup(const Call& call, std::uint64_t first, std::uint64_t last,
                             std::uint64_t begin, std::uint64_t end, std::uint64_t before,
                             bool unordered);
-  void SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint32_t query_bits,
-                   cudaStream_t stream);
-  SearchSums ReadSums(cudaStream_t stream);
-  void KeepRows(std::uint64_t rows, std::uint64_t kept, cudaStream_t stream);
+  void SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint32_t query_bits);
+  SearchSums ReadSums();
+  void KeepRows(std::uint64_t rows, std::uint64_t kept);
+  /// Waits.
+  void FetchBytes(const std::byte* from, std::uint64_t bytes, std::byte* to);
 
+  CudaExecutor& executor_;
   DeviceMemory* const memory_;
-  CudaStream stream_;
+  CudaStream stream_;  ///< of all that it does
   DeviceArray<std::uint64_t> bounds_, begins_, counts_, offsets_, found_counts_, starts_, capped_;
   DeviceArray<TierCandidates> candidates_;
   DeviceArray<std::uint32_t> single_;

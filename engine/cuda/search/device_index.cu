@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::uint64_t kFewRows = 4096;
 /// Of what is kept for the next search.
-constexpr std::uint64_t kMostKeptBytes = std::uint64_t{64} << 20;
 /// To make it takes so many bytes of an item, and of each attribute, beside those that stay.
 constexpr std::uint64_t kBytesToMake = 48;
 constexpr std::uint64_t kAttributeBytesToMake = 8;
@@ -86,22 +85,23 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
       executor_(executor),
       memory_(memory),
       builder_(memory, shape, executor),
-      found_(memory),
-      base_(memory),
-      delta_(memory),
-      next_delta_(memory),
-      merged_(memory),
-      dead_bits_(memory),
-      places_(memory),
-      kept_(memory),
-      stay_(memory),
-      died_(memory) {
+      found_(memory, builder_.last_use()),
+      base_(memory, builder_.last_use()),
+      delta_(memory, builder_.last_use()),
+      next_delta_(memory, builder_.last_use()),
+      merged_(memory, builder_.last_use()),
+      dead_bits_(memory, builder_.last_use()),
+      places_(memory, builder_.last_use()),
+      kept_(memory, builder_.last_use()),
+      stay_(memory, builder_.last_use()),
+      died_(memory, builder_.last_use()) {
   TierBuilder::LoadKernels();
   Asking::LoadKernels();
   LoadKernelsBeside(reinterpret_cast<const void*>(FindPlaces));
   // What so many items need to be sorted is not kept.
   TierBuilder builder(memory, shape, executor);
-  StagedItems items(memory);
+  const AwaitAtEnd ended(builder.stream());
+  StagedItems items(memory, builder.last_use());
   builder.Stage(copy, mask_, &items);
   builder.Build(items, mask_, pairs(), false, &base_);
   const std::uint64_t words = WordsOfBits(base_.rows);
@@ -127,7 +127,7 @@ void DeviceIndex::SetViews() {
 }
 
 std::uint64_t DeviceIndex::bytes() const {
-  return base_.bytes() + delta_.bytes() + next_delta_.bytes() + merged_.bytes() + found_.bytes() +
+  return base_.bytes() + delta_.bytes() + next_delta_.bytes() + merged_.bytes() + found_bytes_ +
          stay_.size() + 4 * kept_.size() + 4 * (dead_bits_.size() + places_.size());
 }
 
@@ -141,7 +141,9 @@ std::unique_ptr<SearchIndex::Changes> DeviceIndex::Read(HeldItems& items, Thread
   auto changes = std::make_unique<ReadChanges>();
   changes->copy = static_cast<const CudaTableCopy*>(&items.copy());
   changes->version = items.version();
+  const AwaitAtEnd ended(builder_.stream());
   builder_.Stage(*changes->copy, mask_, &found_);
+  found_bytes_ = found_.bytes();
   builder_.Await();
   return changes;
 }
@@ -150,6 +152,7 @@ void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
   const CurrentDevice current = executor_.Activate();
   const auto& changes = static_cast<const ReadChanges&>(read);
   const cudaStream_t stream = builder_.stream();
+  const AwaitAtEnd ended(stream);
   const std::uint32_t words = tiers_.key_words;
 
   // What was logged is forgotten.
@@ -225,28 +228,6 @@ void DeviceIndex::SortByPair(std::uint32_t attribute, std::uint32_t partner, Thr
   }
   for (const auto& [builder, tier] : both) builder->Await();
   tiers_.partners.Set(attribute, partner);
-}
-
-std::unique_ptr<Asking> DeviceIndex::TakeAsking() const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!askings_.empty()) {
-      auto asking = std::move(askings_.back());
-      askings_.pop_back();
-      return asking;
-    }
-  }
-  return std::make_unique<Asking>(memory_);
-}
-
-void DeviceIndex::ReturnAsking(std::unique_ptr<Asking> asking) const noexcept {
-  if (asking->bytes() > kMostKeptBytes) return;
-  const std::lock_guard lock(mutex_);
-  try {
-    askings_.push_back(std::move(asking));
-  } catch (const std::bad_alloc&) {
-    // The next search makes one.
-  }
 }
 
 }  // namespace gpm

@@ -42,14 +42,11 @@ class DeviceIndex : public SearchIndex {
   std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,
                                    ThreadPool* threads) const override;
   std::optional<std::uint64_t> AskArrays(const QueryArray& queries, std::uint64_t limit,
-                                         Matches* matches, Stream stream) const override;
+                                         Matches* matches) const override;
 
   // For who asks.
   CudaExecutor& executor() const { return executor_; }
   const SearchTiers& tiers() const { return tiers_; }
-  DeviceMemory* memory() const { return memory_; }
-  std::unique_ptr<Asking> TakeAsking() const;
-  void ReturnAsking(std::unique_ptr<Asking> asking) const noexcept;
 
  private:
   struct ReadChanges;
@@ -62,10 +59,12 @@ class DeviceIndex : public SearchIndex {
 
   CudaExecutor& executor_;
   DeviceMemory* const memory_;
-  // Of Read and Follow, kept from one time to the next: who asks does not look there.
+  // Of Read and Follow, kept from one time to the next: who asks does not look there. (Who asks, by
+  // a stream of his own, has ended before what he looks at changes.)
   TierBuilder builder_;
   StagedItems found_;
-  std::uint64_t dead_ = 0;  ///< rows of the base
+  std::atomic<std::uint64_t> found_bytes_{0};  ///< that it has, while Read changes it
+  std::uint64_t dead_ = 0;                     ///< rows of the base
   TierArrays base_;
   TierArrays delta_;
   TierArrays next_delta_;
@@ -76,8 +75,6 @@ class DeviceIndex : public SearchIndex {
   DeviceArray<std::uint8_t> stay_;
   DeviceArray<std::uint64_t> died_;
   SearchTiers tiers_;
-  mutable std::mutex mutex_;  ///< guards what follows
-  mutable std::vector<std::unique_ptr<Asking>> askings_;
 };
 
 }  // namespace gpm

@@ -19,11 +19,11 @@ bool IsIndexed(SearchIndex::Mask mask, std::uint32_t attribute) {
 
 }  // namespace
 
-TierArrays::TierArrays(DeviceMemory* memory) : keys(memory) {
+TierArrays::TierArrays(DeviceMemory* memory, LastUse last_use) : keys(memory, last_use) {
   for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
-    wide[a] = DeviceArray<std::uint64_t>(memory);
-    narrow[a] = DeviceArray<std::uint32_t>(memory);
-    order[a] = DeviceArray<std::uint32_t>(memory);
+    wide[a] = DeviceArray<std::uint64_t>(memory, last_use);
+    narrow[a] = DeviceArray<std::uint32_t>(memory, last_use);
+    order[a] = DeviceArray<std::uint32_t>(memory, last_use);
   }
 }
 
@@ -52,8 +52,8 @@ void TierArrays::Drop(std::uint32_t attribute) {
   order[attribute] = DeviceArray<std::uint32_t>();
 }
 
-StagedItems::StagedItems(DeviceMemory* memory) : keys(memory) {
-  for (auto& array : numbers) array = DeviceArray<std::uint64_t>(memory);
+StagedItems::StagedItems(DeviceMemory* memory, LastUse last_use) : keys(memory, last_use) {
+  for (auto& array : numbers) array = DeviceArray<std::uint64_t>(memory, last_use);
 }
 
 void StagedItems::Reserve(std::uint64_t items, const IndexShape& shape) {
@@ -75,14 +75,14 @@ TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape,
     : memory_(memory),
       shape_(shape),
       executor_(executor),
-      rows_(memory),
-      other_rows_(memory),
-      numbers_(memory),
-      sorted_(memory),
-      flags_(memory),
-      selected_(memory),
-      most_(memory),
-      library_(memory) {
+      rows_(memory, &stream_),
+      other_rows_(memory, &stream_),
+      numbers_(memory, &stream_),
+      sorted_(memory, &stream_),
+      flags_(memory, &stream_),
+      selected_(memory, &stream_),
+      most_(memory, &stream_),
+      library_(memory, &stream_) {
   selected_.Reserve(1);
   most_.Reserve(1);
 }
@@ -251,12 +251,12 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask,
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
     if (IsWide(items, a)) {
-      tier->narrow[a] = DeviceArray<std::uint32_t>(memory_);
+      tier->narrow[a] = DeviceArray<std::uint32_t>(memory_, last_use());
       tier->wide[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->wide[a].data());
     } else {
-      tier->wide[a] = DeviceArray<std::uint64_t>(memory_);
+      tier->wide[a] = DeviceArray<std::uint64_t>(memory_, last_use());
       tier->narrow[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint32_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->narrow[a].data());

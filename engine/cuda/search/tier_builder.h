@@ -14,7 +14,7 @@ namespace gpm {
 
 /// A SearchTier and its memory.
 struct TierArrays {
-  explicit TierArrays(DeviceMemory* memory);
+  TierArrays(DeviceMemory* memory, LastUse last_use);
   SearchTier View() const;
   std::uint64_t bytes() const;
   /// An attribute is indexed no more.
@@ -29,7 +29,7 @@ struct TierArrays {
 
 /// Items in any order, with what a tier is to have of them.
 struct StagedItems {
-  explicit StagedItems(DeviceMemory* memory);
+  StagedItems(DeviceMemory* memory, LastUse last_use);
   void Reserve(std::uint64_t items, const IndexShape& shape);
   std::uint64_t bytes() const;
 
@@ -69,6 +69,8 @@ class TierBuilder {
                        DeviceArray<std::uint32_t>* rows);
   void Await() { CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
   cudaStream_t stream() const { return stream_; }
+  /// Of memory that nobody else is using when it is freed.
+  LastUse last_use() const { return &stream_; }
   const IndexShape& shape() const { return shape_; }
 
  private:
