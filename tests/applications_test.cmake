@@ -107,6 +107,10 @@ refuse("--write-lines: ${WORK_DIR}/new.pool is used otherwise" ${dlrm} --lines 1
   --write-lines ${WORK_DIR}/new.pool --pool ${WORK_DIR}/new.pool)
 refuse("is used otherwise" ${dlrm} ${WORK_DIR}/lines.txt --write-lines ${WORK_DIR}/lines.txt)
 refuse("other lines" ${dlrm} --lines 10 ${pool})
+refuse("other lines" ${dlrm} --lines 10 --seed 2 ${pool})
+refuse("somebody else's" ${pagerank} --scale 5 ${pool})
+run(${dlrm} ${WORK_DIR}/lines.txt ${pool})  # which has only what it had
+expect("predictions are right")
 refuse("can't be read" ${dlrm} ${WORK_DIR}/none.txt)
 file(STRINGS ${WORK_DIR}/lines.txt first LIMIT_COUNT 1)
 string(REGEX REPLACE "^[01]\t" "2\t" click "${first}")

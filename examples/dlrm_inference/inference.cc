@@ -15,15 +15,24 @@ void LoadEmbeddings(std::span<const Impression> impressions, examples::Rows<Embe
   std::ranges::sort(keys);
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   std::vector<Embedding> embeddings;
-  for (std::size_t first = 0; first < keys.size(); first += kLoadBatch) {
-    const auto some = std::span(keys).subspan(first, std::min(kLoadBatch, keys.size() - first));
-    embeddings.resize(some.size());
+  const auto for_each_batch = [&](const auto& use) {
+    for (std::size_t first = 0; first < keys.size(); first += kLoadBatch) {
+      const auto some = std::span(keys).subspan(first, std::min(kLoadBatch, keys.size() - first));
+      embeddings.resize(some.size());
+      use(some);
+    }
+  };
+  if (rows->items() != 0) {  // before anything is written
+    std::uint64_t missing = 0;
+    for_each_batch([&](auto some) { missing += rows->Find(some, embeddings); });
+    if (rows->items() + missing != keys.size()) {
+      throw std::runtime_error("the pool has other items, too: it is of other lines");
+    }
+  }
+  for_each_batch([&](auto some) {
     std::ranges::transform(some, embeddings.begin(), InitialEmbedding);
     rows->Write(some, embeddings);
-  }
-  if (rows->items() != keys.size()) {
-    throw std::runtime_error("the pool has other items, too: it is of other lines");
-  }
+  });
 }
 
 Predictions Predict(std::span<const Impression> impressions, std::size_t batch,

@@ -51,7 +51,15 @@ PageRank::PageRank(const Graph& graph, double damping, std::size_t batch,
 
 void PageRank::Load() {
   VertexRow row;
-  if (rows_->Find(std::span(&kProgressKey, 1), std::span(&row, 1)) != 0) return LoadGraph();
+  if (rows_->Find(std::span(&kProgressKey, 1), std::span(&row, 1)) != 0) {
+    // Rows of a graph that was not loaded to its end can't be told from somebody else's items.
+    if (rows_->items() != 0) {
+      throw std::runtime_error(
+          "the pool has no ranks, but items: somebody else's, or of a loading that was cut off; "
+          "name a new one");
+    }
+    return LoadGraph();
+  }
   const auto progress = std::bit_cast<ProgressRow>(row);
   if (progress.digest != digest_) {
     throw std::runtime_error("the pool has the ranks of another graph, or with another damping");
