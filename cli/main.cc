@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -62,6 +64,16 @@ int Fail(std::string_view message) {
   return gpm::cli::kExitError;
 }
 
+/// Opens the standard streams that are closed, so that no pool gets their descriptors: messages
+/// would be written into it. Writing to them stays an error.
+void OpenStandardStreams() {
+  int fd = -1;
+  do {
+    fd = open("/dev/null", O_RDONLY);  // the lowest one that is free
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("GPMStore: a persistent key-value store whose index GPU kernels read and write",
                "gpmstore");
@@ -111,6 +123,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenStandardStreams();
   // A file beyond the limit of their size (ulimit -f) is then an error, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
@@ -118,7 +131,11 @@ int main(int argc, char** argv) {
     gpm::cli::FlushOutput();
     return status;
   } catch (const std::bad_alloc&) {  // so no text is put together here
-    std::fputs("gpmstore: out of memory; smaller batches (--batch) need less\n", stderr);
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    const bool has_batches = command == "ycsb" || command == "replay";
+    std::fputs(has_batches ? "gpmstore: out of memory; smaller batches (--batch) need less\n"
+                           : "gpmstore: out of memory\n",
+               stderr);
     return gpm::cli::kExitNoMemory;
   } catch (const std::exception& error) {
     return Fail(WithShortArguments(error.what(), argc, argv, kPathBytes));

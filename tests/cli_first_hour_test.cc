@@ -205,7 +205,43 @@ TEST_F(CliFirstHourTest, AFullStandardOutputIsStatus2) {
     EXPECT_EQ(ran.status, 2) << command;
     EXPECT_NE(ran.err.find("gpmstore: "), std::string::npos) << command << ": " << ran.err;
   }
+  // Also of what is larger than the stream's buffer, it is said why.
+  const std::string large = NewPath();
+  ASSERT_EQ(Run("create --value-size 10000 " + large).status, 0);
+  ASSERT_EQ(Run("put " + large + " 1 " + std::string(10'000, 'v')).status, 0);
+  const Ran ran = Run("dump " + large, "", "/dev/full");
+  EXPECT_NE(ran.err.find("No space left"), std::string::npos) << ran.err;
 }
+
+TEST_F(CliFirstHourTest, AClosedStandardStreamIsNoPool) {
+  const std::string pool = NewPath();
+  // Of a pool that got the descriptor 2, the message that it is full would replace the superblock.
+  const std::string full =
+      "ycsb -w insert --records 1000 --operations 20000 --pool-max 1M --executor cpu --keep "
+      "--pool " +
+      pool;
+  EXPECT_EQ(Run(full + " > " + NewPath() + " <&- 2>&- #").status, 2);
+  EXPECT_EQ(ReadFile(pool).substr(0, 8), "GPMSTOR1");
+  // What can't be written is an error still.
+  EXPECT_EQ(Run("check " + pool + " >&- #").status, 2);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(CliFirstHourTest, LackOfMemoryNamesNoOptionThatIsNotThere) {
+  const std::string pool = NewPath();
+  ASSERT_EQ(Run("create --value-size 16777216 " + pool).status, 0);
+  for (const char* key : {"1", "2", "3"})
+    ASSERT_EQ(Run("put " + pool + " " + key + " x").status, 0);
+  int too_little = 0;
+  for (int megabytes = 60; megabytes <= 400; megabytes += 20) {
+    const Ran ran = Run("dump " + pool, "ulimit -v " + std::to_string(megabytes * 1000) + ";");
+    if (ran.status != 3) continue;
+    EXPECT_EQ(ran.err, "gpmstore: out of memory\n");
+    ++too_little;
+  }
+  EXPECT_GT(too_little, 0);
+}
+#endif
 
 TEST_F(CliFirstHourTest, ReplayWritesResultsToStandardOutput) {
   const std::string trace = NewPath();
