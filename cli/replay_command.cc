@@ -85,14 +85,19 @@ int RunReplay(ReplayArguments& arguments) {
 
   const OpenOptions open = arguments.open.Options();
   WorkPool pool(arguments.pool, !arguments.pool.empty(), open.executor);
-  if (!pool.existed()) {
-    for (const Part& part : parts) ycsb::RequireKeysFit(part.trace, create.key_size);
-  }
+  const auto require_fit = [&](std::uint32_t key_size, std::uint32_t value_size) {
+    for (const Part& part : parts) ycsb::RequireFit(part.trace, key_size, value_size);
+  };
+  if (!pool.existed()) require_fit(create.key_size, create.value_size);
   const ShardOptions shards = arguments.create.Shards(open.executor);
   AnyStore store =
       pool.existed() ? pool.OpenAny(open, shards) : pool.CreateAny(create, open, shards);
   arguments.create.RequireDevicesEffect(store.Stats().executor);
-  if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
+  if (pool.existed()) {
+    const StoreStats stats = store.Stats();
+    arguments.create.RequireMatch(arguments.pool, stats);
+    require_fit(stats.key_size, stats.value_size);
+  }
   const bool results_to_output = arguments.results == "-";
   std::ofstream results;
   const auto require_results = [&] {

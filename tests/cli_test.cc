@@ -516,6 +516,22 @@ TEST_F(CliTest, BadTraceChangesNothing) {
   ExpectRefused("replay --run " + run + " --pool " + pool + " --results /nonexistent/r",
                 "/nonexistent/r");
   EXPECT_FALSE(std::filesystem::exists(pool));
+  // Nor does one whose second trace has values, or keys, that are too long for the pool.
+  const std::string load = NewPath();
+  const std::string results = NewPath();
+  WriteFile(load, "INSERT table user1 [ field0=one ]\n");
+  WriteFile(run, "INSERT table user22 [ field0=longer ]\n");
+  WriteFile(results, "old");
+  const std::string both =
+      "replay --executor cpu --load " + load + " --run " + run + " --results " + results;
+  ASSERT_EQ(Run("create --value-size 4 " + pool).status, 0);
+  ExpectRefused(both + " --pool " + pool, "longest value has 6 bytes");
+  EXPECT_EQ(Run("dump " + pool).out, "");
+  const std::string keys = NewPath();
+  ASSERT_EQ(Run("create --key-size 5 " + keys).status, 0);
+  ExpectRefused(both + " --pool " + keys, "longest key has 6 bytes");
+  EXPECT_EQ(Run("dump " + keys).out, "");
+  EXPECT_EQ(ReadFile(results), "old");
 }
 
 TEST_F(CliTest, ReplayKeepsWhatIsNoResultsFile) {

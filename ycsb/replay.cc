@@ -20,16 +20,8 @@ void FillText(std::string_view text, std::span<std::byte> row) {
   std::fill(row.begin() + static_cast<std::ptrdiff_t>(text.size()), row.end(), std::byte{0});
 }
 
-void RequireFit(Target store, const Trace& trace, const ReplayOptions& options) {
-  const auto refuse = [](const std::string& message) {
-    throw Error(ErrorCode::kInvalidArgument, message);
-  };
-  if (options.batch_lines == 0) refuse("a batch needs at least 1 trace line");
-  RequireKeysFit(trace, store.key_size());
-  if (trace.longest_value() > store.value_size()) {
-    refuse(fmt::format("the trace's longest value has {} bytes, and the pool's values have {}",
-                       trace.longest_value(), store.value_size()));
-  }
+[[noreturn]] void Refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
 }
 
 void FillRow(BatchBuffers& buffers, std::size_t row, const TraceLine& line, bool is_number) {
@@ -56,17 +48,21 @@ void WriteResult(std::ostream& out, const TraceLine& line, Result result,
 
 }  // namespace
 
-void RequireKeysFit(const Trace& trace, std::uint32_t key_size) {
-  if (AreNumbers(key_size) || trace.longest_key() <= key_size) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("the trace's longest key has {} bytes as it is written, and the pool's keys have "
-                  "{}",
-                  trace.longest_key(), key_size));
+void RequireFit(const Trace& trace, std::uint32_t key_size, std::uint32_t value_size) {
+  if (!AreNumbers(key_size) && trace.longest_key() > key_size) {
+    Refuse(fmt::format(
+        "the trace's longest key has {} bytes as it is written, and the pool's keys have {}",
+        trace.longest_key(), key_size));
+  }
+  if (trace.longest_value() > value_size) {
+    Refuse(fmt::format("the trace's longest value has {} bytes, and the pool's values have {}",
+                       trace.longest_value(), value_size));
+  }
 }
 
 PhaseReport Replay(Target store, const Trace& trace, const ReplayOptions& options) {
-  RequireFit(store, trace, options);
+  if (options.batch_lines == 0) Refuse("a batch needs at least 1 trace line");
+  RequireFit(trace, store.key_size(), store.value_size());
   PhaseReport report;
   const Clock::time_point start = Clock::now();
   const std::vector<TraceLine>& lines = trace.lines();

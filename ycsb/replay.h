@@ -12,8 +12,8 @@
 
 namespace gpm::ycsb {
 
-/// @throws Error(kInvalidArgument) when keys of this size are shorter than the trace's
-void RequireKeysFit(const Trace& trace, std::uint32_t key_size);
+/// @throws Error(kInvalidArgument) when keys or values of these sizes are shorter than the trace's
+void RequireFit(const Trace& trace, std::uint32_t key_size, std::uint32_t value_size);
 
 struct ReplayOptions {
   std::size_t batch_lines = 4096;
