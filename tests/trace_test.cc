@@ -148,7 +148,7 @@ TEST_F(TraceFileTest, KeysThatTheirNumbersTellApart) {
 
 TEST_F(TraceFileTest, LongLinesAndManyLines) {
   std::string text;
-  const std::string longest(Trace::kMaxValueBytes, 'v');
+  const std::string longest(100'000, 'v');
   for (int i = 0; i < 100; ++i) {
     text += "INSERT usertable user" + std::to_string(i) + " [ field0=" + longest + " ]\n";
   }
@@ -183,7 +183,7 @@ TEST_F(TraceFileTest, UnreadableLinesNameFileAndLine) {
       {"DELETE usertable [ x ]", "decimal number"},
       {std::string("READ 1\0", 7), "NUL"},
       {"INSERT usertable user1 [ field0=" + std::string(Trace::kMaxValueBytes + 1, 'x') + " ]",
-       "65536"},
+       "16777216"},
   };
   for (const auto& [line, reason] : cases) {
     const std::string message = Refused("\nINSERT 1\n" + line + "\nREAD 1\n");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpmstore/batch.h"
+#include "gpmstore/options.h"
 
 namespace gpm::ycsb {
 
@@ -38,7 +39,7 @@ struct TraceLine {
 /// Movable, not copyable. Thread safety: const members may be called from several threads.
 class Trace {
  public:
-  static constexpr std::size_t kMaxValueBytes = 65536;
+  static constexpr std::size_t kMaxValueBytes = gpm::kMaxValueBytes;
   static constexpr std::size_t kMaxKeyBytes = 255;  ///< of a key as written
 
   /// @param before a trace that is applied to the same store before, or null: the keys of both
