@@ -69,6 +69,13 @@ std::vector<int> DevicesOf(const std::string& text) {
   return devices;
 }
 
+/// @param error an errno; 0: nobody knows
+[[noreturn]] void ThrowOutputError(int error) {
+  throw Error(ErrorCode::kIo,
+              fmt::format("standard output: can't be written{}{}", error == 0 ? "" : ": ",
+                          error == 0 ? "" : std::strerror(error)));
+}
+
 }  // namespace
 
 void PrintWarning(LogLevel level, std::string_view message) {
@@ -327,7 +334,8 @@ void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {
 }
 
 void Print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) ThrowOutputError(errno);
   FlushOutput();
 }
 
@@ -335,9 +343,7 @@ void FlushOutput() {
   // The streams' own flags remember what an earlier call could not write.
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.flush()) return;
-  throw Error(ErrorCode::kIo,
-              fmt::format("standard output: can't be written{}{}", errno == 0 ? "" : ": ",
-                          errno == 0 ? "" : std::strerror(errno)));
+  ThrowOutputError(errno);
 }
 
 int ReportNoSpace(const char* phase, const ycsb::PhaseReport& report) {

@@ -55,6 +55,7 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
   auto options = std::make_shared<crash::CrashOptions>();
   options->processes = ThreadsOf(0);
   explore->add_option("--seed", options->seed, "Of the first sequence of batches; counted up")
+      ->check(WholeNumber())
       ->capture_default_str();
   CLI::Option* const states =
       explore->add_option("--states", options->max_states, "End after so many different states")

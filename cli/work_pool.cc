@@ -14,6 +14,7 @@
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 #include "pm/mapping.h"
+#include "pm/text.h"
 
 namespace gpm::cli {
 namespace {
@@ -22,10 +23,17 @@ namespace {
 std::string MakeTemporaryDirectory(ExecutorKind executor) {
   const bool gpu =
       executor == ExecutorKind::kCuda || (executor == ExecutorKind::kAuto && GpuCount() > 0);
-  std::error_code ignored;
+  std::error_code error;
   std::filesystem::path base = "/dev/shm";
-  if (!gpu || !std::filesystem::is_directory(base, ignored)) {
-    base = std::filesystem::temp_directory_path();
+  if (!gpu || !std::filesystem::is_directory(base, error)) {
+    base = std::filesystem::temp_directory_path(error);
+    if (error) {
+      const char* const named = std::getenv("TMPDIR");
+      throw Error(ErrorCode::kIo,
+                  fmt::format("{}: no folder for a temporary pool; name a place with --pool or "
+                              "TMPDIR",
+                              named == nullptr ? "/tmp" : "TMPDIR " + Quoted(named)));
+    }
   }
   std::string pattern = (base / "gpmstore-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) {

@@ -8,6 +8,7 @@
 
 #include "cli/common.h"
 #include "cli/work_pool.h"
+#include "pm/gpu_host.h"
 #include "pm/mapping.h"
 #include "support/option_checks.h"
 #include "ycsb/device_buffers.h"
@@ -180,6 +181,9 @@ int RunYcsb(YcsbArguments& arguments) {
     RefuseArgument(
         "--capacity: what was evicted reads as missing, so that results can't be verified; add "
         "--verify none");
+  }
+  if (arguments.memory == "device" && GpuCount() == 0) {
+    RefuseArgument("--memory device: there is no usable CUDA device; leave the option out");
   }
   WorkPool pool(arguments.pool, arguments.keep, arguments.open.Options().executor);
   const bool records_given =

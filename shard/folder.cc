@@ -54,6 +54,7 @@ ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
     throw Error(ErrorCode::kInvalidArgument,
                 path + ": shards can't be in pinned memory; name a folder");
   }
+  if (path.empty()) throw Error(ErrorCode::kInvalidArgument, "the folder's path is empty");
   if (use == Use::kCreate) {
     made_ = mkdir(path.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);
@@ -138,6 +139,10 @@ std::string ShardFolder::PathOf(std::uint64_t generation, std::uint32_t shard) c
 
 void ShardFolder::RequirePool(std::uint32_t shard) const {
   const std::string path = PathOf(shard);
+  if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{}: the pool of shard {} is missing; put it back", path, shard));
+  }
   const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
   const std::string& expected = manifest_.pools[shard].uuid;
   if (HexOf(std::to_array(superblock.uuid)) == expected) return;

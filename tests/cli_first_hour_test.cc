@@ -373,6 +373,7 @@ TEST_F(CliFirstHourTest, MessagesAreShortAndNameTheOption) {
       {"stress --seconds -1", "--seconds: '-1'"},
       {"stress --round-seconds 1e308", "--round-seconds: '1e308'"},
       {"crash-explore --seconds -1", "--seconds: '-1'"},
+      {"crash-explore --seed -1", "--seed: '-1'"},
   };
   for (const auto& [arguments, reason] : cases) {
     const Ran ran = Run(arguments);

@@ -129,6 +129,7 @@ TEST_F(CliShardTest, WrongUseIsRefused) {
   const std::string folder = Created("--shards 2");
   ExpectRefused("create " + folder + " --shards 2", "already");
   ExpectRefused("create " + NewPath() + " --shards 0", "--shards");
+  ExpectRefused("create '' --shards 2", "path is empty");
   ExpectRefused("create " + NewPath() + " --shards 1025", "--shards");
   ExpectRefused("reshard " + folder, "--shards");
   ExpectRefused("reshard " + NewPath() + " --shards 2", "no such folder");
@@ -137,7 +138,7 @@ TEST_F(CliShardTest, WrongUseIsRefused) {
   ExpectRefused("ycsb -w a --records 10 --shards 3 --pool pinned:" + OnExecutor(), "pinned");
   std::filesystem::rename(folder + "/000001-0001.pool", folder + "/away");
   for (const char* command : {"info ", "dump "}) {
-    ExpectRefused(command + folder, "000001-0001.pool");
+    ExpectRefused(command + folder, "000001-0001.pool: the pool of shard 1 is missing");
   }
   ExpectRefused("get " + folder + " 1", "000001-0001.pool");
   ExpectRefused("put " + folder + " 1 v", "000001-0001.pool");

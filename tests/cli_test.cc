@@ -194,11 +194,18 @@ TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("ycsb -w a --no-directory --cache 0.2", "--directory");
   ExpectRefused("ycsb -w erase --records 10 --operations 11", "erase");
   ExpectRefused("ycsb -P /nonexistent/properties", "/nonexistent/properties");
+  ExpectRefused("ycsb -P /", "Is a directory");
   ExpectRefused("replay", "--load");
   ExpectRefused("replay --run /nonexistent/trace", "/nonexistent/trace");
   ExpectRefused("get", "POOL");
   ExpectRefused("create pinned:", "name a file");
-  if (GpuCount() == 0) ExpectRefused("ycsb -w a --records 10 --executor cuda", "");
+  if (GpuCount() == 0) {
+    ExpectRefused("ycsb -w a --records 10 --executor cuda", "");
+    ExpectRefused("ycsb -w a --records 10 --memory device", "no usable CUDA device");
+    const Ran ran = Run("ycsb -w a --records 10", "TMPDIR=/nonexistent");
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_NE(ran.err.find("TMPDIR '/nonexistent'"), std::string::npos) << ran.err;
+  }
 }
 
 TEST_F(CliTest, PutGetDel) {

@@ -45,9 +45,11 @@ Properties Properties::Read(const std::string& path) {
   if (!std::filesystem::exists(path, ignored)) {
     throw Error(ErrorCode::kNotFound, fmt::format("{}: no such property file", path));
   }
+  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
   std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw Error(ErrorCode::kIo, fmt::format("{}: can't be read as a property file", path));
+  if (!file || errno == EISDIR) {
+    throw Error(ErrorCode::kIo, fmt::format("{}: can't be read as a property file: {}", path,
+                                            std::strerror(errno)));
   }
   Properties properties;
   properties.path_ = path;
