@@ -124,6 +124,7 @@ void RemoveAbandoned(const std::string& path, const std::string& what) noexcept 
 }
 
 void RequireNoFile(const std::string& path) {
+  if (path.empty()) throw Error(ErrorCode::kInvalidArgument, "the new file's path is empty");
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0) {
     throw Error(ErrorCode::kExists, path + ": there is a file of this name; name a new one");
@@ -225,6 +226,7 @@ void ReplaceFile(const std::string& path, const std::string& temporary, const st
 NewFile::NewFile(const std::string& path)
     : path_(path), temporary_(TemporaryName(path, "partial")) {
   RequireNoFile(path);
+  RemoveAbandoned(path, "partial");
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
   fd_ = open(temporary_.c_str(), kFlags | O_DIRECT, 0666);
   if (fd_ < 0 && errno == EINVAL) {  // the file was made all the same, on some
@@ -236,6 +238,7 @@ NewFile::NewFile(const std::string& path)
   }
   if (fd_ < 0) ThrowFileError(temporary_, "create", errno);
   exists_ = true;
+  flock(fd_, LOCK_EX | LOCK_NB);  // so that RemoveAbandoned leaves it; without locks it leaves all
 }
 
 NewFile::~NewFile() {
@@ -283,8 +286,7 @@ void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t of
 
 void NewFile::Finish() {
   if (fsync(fd_) != 0) ThrowFileError(path_, "sync", errno);
-  if (close(std::exchange(fd_, -1)) != 0) ThrowFileError(path_, "close", errno);
-  GiveName(temporary_, path_);
+  GiveName(temporary_, path_);  // while it is locked
   exists_ = false;
 }
 

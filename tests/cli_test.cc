@@ -147,12 +147,16 @@ TEST_F(CliTest, SnapshotAndRestore) {
   EXPECT_EQ(ran.status, 2);
   EXPECT_NE(ran.err.find(pipe + ": not a snapshot: it is no file"), std::string::npos) << ran.err;
   ExpectRefused("snapshot " + pool + " " + file, "there is a file");
+  ExpectRefused("snapshot " + pool + " ''", "path is empty");
   ExpectRefused("snapshot " + file + " " + NewPath(), "not a GPMStore pool");
   ASSERT_EQ(Run("put " + pool + " 5 five").status, 0);
   const std::string compared = NewPath();
+  const std::string left = compared + ".partial-0123456789abcdef";  // as one that was killed does
+  WriteFile(left, "part of a snapshot");
   ran = Run("snapshot " + pool + " " + compared + " --base " + file);
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_NE(ran.out.find(" of 20001 items in"), std::string::npos) << ran.out;
+  EXPECT_FALSE(std::filesystem::exists(left));
   EXPECT_EQ(Run("restore --executor cpu " + file + " " + compared + " " + again).status, 0);
   EXPECT_EQ(lines(again), lines(pool));
   ExpectRefused("snapshot " + kept + " " + NewPath() + " --base " + file, "another pool");

@@ -29,8 +29,8 @@ class SnapshotFaultTest : public PoolTest {
     for (const std::uint64_t key : Numbers(first, count)) batch.Add(Op::kInsert, key, key);
     EXPECT_EQ(batch.CallFor(store, Op::kInsert), 0u);
   }
-  /// A path in a folder of its own: a restore reads the names beside its pool, so that what faults
-  /// before left there would be calls of it.
+  /// A path in a folder of its own: a restore reads the names beside its pool, and a snapshot those
+  /// beside its file, so that what faults before left there would be calls of it.
   std::string NewPathAlone() {
     const std::string folder = NewPath();
     std::filesystem::create_directory(folder);
@@ -226,7 +226,7 @@ TEST_F(TmpfsSnapshotFaultTest, ASnapshotByManyWritersIsWholeOrNone) {
   bool hit = true;
   bool maps_failed = false;
   for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
-    const std::string file = NewPath();
+    const std::string file = NewPathAlone();
     bool taken = false;
     {
       const Fault fault(FaultKind::kSystemCall, k, ENOSPC);

@@ -230,8 +230,9 @@ class Store : public BatchCalls<Store> {
   /// snapshot is taken at a time; another call waits.
   ///
   /// The file has its name when it is complete and synced: an error leaves nothing, a crash a file
-  /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
-  /// GPU failed, none). A relative path is that of the directory at the call.
+  /// `path`.partial-*, which the next snapshot of that name removes. After an error, increments
+  /// have the base that they had before (or, where the GPU failed, none). A relative path is that
+  /// of the directory at the call.
   /// @param path a file that does not exist
   /// @throws Error kExists; kInvalidArgument (`base` is not the last snapshot with `track_changes`
   ///         of this store since it was opened: take a whole one, or name the `chain`; `chain` is
