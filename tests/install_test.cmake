@@ -38,6 +38,16 @@ foreach(name pagerank dlrm_inference)
   run(${WORK_DIR}/${name}/${name} --help)
 endforeach()
 
+file(WRITE ${WORK_DIR}/lacks/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
+project(lacks LANGUAGES CXX)
+find_package(gpmstore REQUIRED COMPONENTS voodoo)
+")
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${WORK_DIR}/lacks -B ${WORK_DIR}/lacks/build -G ${GENERATOR}
+  -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_PREFIX_PATH=${prefix} OUTPUT_QUIET ERROR_VARIABLE error)
+if(NOT error MATCHES "it has no component voodoo")
+  message(FATAL_ERROR "not said what is missing:\n${error}")
+endif()
+
 if(MPIRUN)  # its last argument is to be the number of processes
   build(examples/ranks -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
   execute_process(COMMAND ${MPIRUN} 2 ${CMAKE_COMMAND} -E true RESULT_VARIABLE no_mpi OUTPUT_QUIET ERROR_QUIET)
