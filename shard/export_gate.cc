@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <thread>
 
+#include "engine/thread_number.h"
 #include "gpmstore/error.h"
 
 namespace gpm {
 
 struct ExportGate::State {
   std::mutex mutex;
-  std::condition_variable changed;          ///< when what follows does
-  std::optional<std::thread::id> exporter;  ///< who began the export that is open
+  std::condition_variable changed;        ///< when what follows does
+  std::optional<std::uint64_t> exporter;  ///< thread that began the export that is open
   std::uint64_t exports_waiting = 0;
   std::uint64_t keeping_out = 0;
   std::uint64_t keepers_waiting = 0;
@@ -21,7 +21,7 @@ struct ExportGate::State {
 
   /// @throws Error(kBusy) when the calling thread has an export open
   void RefuseExporter() const {
-    if (exporter != std::this_thread::get_id()) return;
+    if (exporter != ThreadNumber()) return;
     throw Error(ErrorCode::kBusy,
                 "this waits until the store's export has ended, and the calling thread has that "
                 "open; end it first");
@@ -69,7 +69,7 @@ std::shared_ptr<void> ExportGate::Begin(const std::shared_ptr<ExportGate>& gate)
       return !state.exporter && state.keeping_out == 0 && state.keepers_first == 0;
     });
     --state.exports_waiting;
-    state.exporter = std::this_thread::get_id();
+    state.exporter = ThreadNumber();
   }
   // (Should there be no memory for it, the deleter is called.)
   return std::shared_ptr<void>(&state, [gate](void*) {

@@ -182,6 +182,18 @@ TEST_P(ShardedExportTest, AChildOfTheProcessLetsGoOfIt) {
   store.Compact();
 }
 
+/// A thread that comes later, and may have the std::thread::id of the one that began the export.
+TEST_P(ShardedExportTest, WhoComesWhenItsThreadHasEndedWaits) {
+  ShardedStore store = NewStore();
+  Apply(store, Op::kInsert, Numbers(0, 100), 1);
+  Exporter exporter;
+  std::thread([&] { exporter = store.Export(); }).join();
+  std::thread later([&] { EXPECT_NO_THROW(store.Compact()); });
+  while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(Rest(std::move(exporter), 7).size(), 100u);
+  later.join();
+}
+
 /// Calls that keep exports out, and overlap, do not do so for ever; nor do exports keep them out.
 TEST_P(ShardedExportTest, NeitherSideStarves) {
   ShardedStore store = NewStore();
