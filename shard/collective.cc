@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/item_uses.h"
+#include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
 
@@ -181,6 +182,7 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Ste
   stats_.asked += mine.results.size();
   lap_begun_ = Clock::now();
   if (exchange_.ranks() == 1) {
+    ValidateBatch(mine, key_size_, value_size_);  // also one of no operations
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();
     steps.agreed();

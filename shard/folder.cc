@@ -55,8 +55,12 @@ ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
                 path + ": shards can't be in pinned memory; name a folder");
   }
   if (path.empty()) throw Error(ErrorCode::kInvalidArgument, "the folder's path is empty");
+  RequireNoZeroByte(path);
   if (use == Use::kCreate) {
     made_ = mkdir(path.c_str(), 0777) == 0;
+    if (!made_ && (errno == ENOENT || errno == ENOTDIR)) {
+      throw Error(ErrorCode::kNotFound, path + ": the folder for it does not exist");
+    }
     if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);
   }
   try {

@@ -37,9 +37,9 @@ class ShardFolder {
   /// @throws Error(kIo)
   static std::vector<std::string> PoolsIn(const std::string& path);
 
-  /// @throws Error kNotFound (no folder, or none with a manifest), kExists (kCreate: there is a
-  ///         store, or pools without manifest), kBusy, kDamaged (the manifest), kInvalidArgument
-  ///         (no folder has this name), kIo, kNoSpace
+  /// @throws Error kNotFound (no folder, none with a manifest, or none to make it in), kExists
+  ///         (kCreate: there is a store, or pools without manifest), kBusy, kDamaged (the
+  ///         manifest), kInvalidArgument (no folder has this name), kIo, kNoSpace
   ShardFolder(const std::string& path, Use use);
   ~ShardFolder();
   ShardFolder(const ShardFolder&) = delete;

@@ -33,7 +33,9 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
   OpenOptions share = open;
   const std::uint32_t shards = mine.end - mine.first;
   if (shards > 1) share.threads = std::max(1u, ThreadsOf(open.threads) / shards);
-  share.search_index_bytes = open.search_index_bytes / shards;
+  if (open.search_index_bytes > 0) {
+    share.search_index_bytes = std::max<std::uint64_t>(open.search_index_bytes / shards, 1);
+  }
   if (open.max_bytes > 0) share.max_bytes = std::max<std::uint64_t>(open.max_bytes / shards, 1);
   std::uint32_t beside = shards;  // shards on its device, and itself
   if (!options.devices.empty()) {

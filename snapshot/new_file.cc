@@ -89,11 +89,14 @@ void ThrowFileError(const std::string& path, const char* what, int error) {
   throw Error(code, fmt::format("{}: can't {}: {}", path, what, std::strerror(error)));
 }
 
+void RequireNoZeroByte(const std::string& path) {
+  if (path.find('\0') == std::string::npos) return;
+  throw Error(ErrorCode::kInvalidArgument, Quoted(path) + ": no path has a zero byte");
+}
+
 std::string AbsolutePath(const std::string& path) {
   if (path.empty()) return path;
-  if (path.find('\0') != std::string::npos) {
-    throw Error(ErrorCode::kInvalidArgument, Quoted(path) + ": no path has a zero byte");
-  }
+  RequireNoZeroByte(path);
   std::error_code error;
   std::string absolute = std::filesystem::absolute(path, error).string();
   if (error) ThrowFileError(path, "find", error.value());

@@ -11,6 +11,9 @@ namespace gpm {
 /// @throws Error kNoSpace, kExists or kIo: "PATH: can't WHAT: ..." @param error an errno
 [[noreturn]] void ThrowFileError(const std::string& path, const char* what, int error);
 
+/// @throws Error(kInvalidArgument) when a path has a zero byte
+void RequireNoZeroByte(const std::string& path);
+
 /// The path of the same file after the process has changed its directory, too. Of an empty one that
 /// is as empty. @throws Error kInvalidArgument (a zero byte), kIo
 std::string AbsolutePath(const std::string& path);

@@ -270,7 +270,7 @@ constexpr int kManifestIsThere = 7;
 TEST_F(DisturbedRankTest, OfASnapshotThatFailsNothingIsLeft) {
   OpenFilled();
   const std::string nowhere = NewPath() + "/of/none";
-  ExpectAll(ErrorCode::kIo, SnapshotTo(nowhere), nowhere);
+  ExpectAll(ErrorCode::kNotFound, SnapshotTo(nowhere), nowhere);
   const std::string folder = NewPath();
   Disturb(kFolderIsThere, true, [&] { std::ofstream(folder + "/0001.snap") << "in the way"; });
   ExpectAll(ErrorCode::kExists, SnapshotTo(folder), "0001.snap");

@@ -125,6 +125,21 @@ TEST_F(DistributedStoreTest, ABulkLoadBesideABatchIsRefused) {
   ExpectContents(model);
 }
 
+/// Also of one rank, which sends nothing, and of a batch of no operations.
+TEST_F(DistributedStoreTest, ABatchWithKeysAndNoResultsIsRefused) {
+  const std::vector<std::byte> key(kKeySize);
+  for (const std::uint32_t ranks : {1u, 2u}) {
+    ExpectNoErrors(Open(NewPath(), ranks, 2, true));
+    ExpectAll(ErrorCode::kInvalidArgument,
+              OnAll([&](std::uint32_t i) { stores_[i].Apply({.op = Op::kFind, .keys = key}); }),
+              "batch of 0 operations");
+    ExpectAll(ErrorCode::kInvalidArgument, OnAll([&](std::uint32_t i) {
+                stores_[i].ApplyAsync({.op = Op::kFind, .keys = key}).Wait();
+              }),
+              "batch of 0 operations");
+  }
+}
+
 TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   const std::string folder = NewPath();
   ExpectAll(ErrorCode::kNotFound, Open(folder, 2), folder);
@@ -174,7 +189,8 @@ TEST_F(DistributedStoreTest, NothingIsMadeThatARankCantOpen) {
 
 TEST_F(DistributedStoreTest, ASnapshotWithoutANameIsRefused) {
   ExpectNoErrors(Open(NewPath(), 2, 2, true));
-  ExpectAll(ErrorCode::kIo, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(""); }), "can't make");
+  ExpectAll(ErrorCode::kNotFound, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(""); }),
+            "does not exist");
 }
 
 TEST_F(DistributedStoreTest, TheLogNamesShardsAsErrorsDo) {

@@ -219,7 +219,11 @@ TEST_F(ShardFolderTest, OpenOrCreate) {
             ErrorCode::kExists);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(NewPath()); }), ErrorCode::kNotFound);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Create(NewPath() + "/a/b", create, {.shards = 3}); }),
-            ErrorCode::kIo);
+            ErrorCode::kNotFound);
+  const std::string zero_byte = folder + std::string("\0x", 2);
+  EXPECT_EQ(ErrorOf([&] { ShardedStore::Create(zero_byte, create, {.shards = 3}); }),
+            ErrorCode::kInvalidArgument);
+  ExpectRefused(zero_byte, ErrorCode::kInvalidArgument, "zero byte");
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Create("pinned:", create, {.shards = 3}); }, &message),
             ErrorCode::kInvalidArgument);
   EXPECT_NE(message.find("name a folder"), std::string::npos) << message;

@@ -132,6 +132,18 @@ TEST_P(ShardedSearchTest, AnIndexIsDividedAndGivesTheSame) {
   EXPECT_LE(stats.search_index_bytes, open.search_index_bytes);
 }
 
+/// Less than a byte for each shard: too little for an index, and no error, as of one store.
+TEST_P(ShardedSearchTest, AnIndexMayHaveNoRoom) {
+  OpenOptions open = TestOpenOptions();
+  open.search_index_bytes = 1;
+  open.search_indexed = {SearchedShape(8).attributes.front().name};
+  ShardedStore sharded = NewSharded(8, open);
+  ApplyTo(sharded, Op::kInsert, Numbers(1, 100));
+  const std::vector<Query> all = {{}};
+  for (int again = 0; again < 3; ++again) EXPECT_EQ(sharded.Search(all).counts[0], 100u);
+  EXPECT_EQ(sharded.Stats().search_indexes_made, 0u);
+}
+
 TEST_P(ShardedSearchTest, BesideBatches) {
   ShardedStore store = NewSharded(8);
   // The items that stay match throughout; others come and go.

@@ -99,8 +99,8 @@ class Store : public BatchCalls<Store> {
   /// Creates a pool and opens it.
   /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
   /// @throws Error kInvalidArgument, kExists (also: the folder of `open.snapshot` has snapshots),
-  ///         kNotFound (the folder that the pool, or that of its snapshots, is to be in), kNoSpace,
-  ///         kUnsupported (executor), kIo, kGpu; no file is left behind
+  ///         kNotFound (the folder that the pool is to be in), kNoSpace, kUnsupported (executor),
+  ///         kIo (also: there is none for that of its snapshots), kGpu; no file is left behind
   static Store Create(const std::string& path, const CreateOptions& create,
                       const OpenOptions& open = {});
 
