@@ -207,7 +207,15 @@ Store Store::RestoreNewest(const std::string& folder, const std::string& path,
   if (!std::filesystem::is_directory(folder, ignored)) {  // which SnapshotFolder would make
     throw Error(ErrorCode::kNotFound, folder + ": there is no such folder of snapshots");
   }
-  return RestoreFrom(std::make_unique<SnapshotFolder>(folder), path, open);
+  auto from = std::make_unique<SnapshotFolder>(folder);
+  const std::string& kept_in = open.snapshot.path;
+  if (kept_in.empty() || std::filesystem::equivalent(folder, kept_in, ignored)) {
+    return RestoreFrom(std::move(from), path, open);
+  }
+  std::unique_ptr<SnapshotFolder> other = EmptyFolder(open.snapshot);
+  Store store = RestoreFrom(std::move(from), path, WithoutSchedule(open));
+  store.impl_->KeepSnapshotsOfNew(std::move(other), open.snapshot, true);
+  return store;
 }
 
 /// Tries the newest chain first, and of each as much as is whole.

@@ -54,7 +54,7 @@ ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
     throw Error(ErrorCode::kInvalidArgument,
                 path + ": shards can't be in pinned memory; name a folder");
   }
-  if (path.empty()) throw Error(ErrorCode::kInvalidArgument, "the folder's path is empty");
+  if (path.empty()) throw Error(ErrorCode::kNotFound, "the folder's path is empty");
   RequireNoZeroByte(path);
   if (use == Use::kCreate) {
     made_ = mkdir(path.c_str(), 0777) == 0;

@@ -127,7 +127,7 @@ void RemoveAbandoned(const std::string& path, const std::string& what) noexcept 
 }
 
 void RequireNoFile(const std::string& path) {
-  if (path.empty()) throw Error(ErrorCode::kInvalidArgument, "the new file's path is empty");
+  if (path.empty()) throw Error(ErrorCode::kNotFound, "the new file's path is empty");
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0) {
     throw Error(ErrorCode::kExists, path + ": there is a file of this name; name a new one");

@@ -25,7 +25,8 @@ std::string TemporaryName(const std::string& path, const std::string& what);
 /// An empty one stays, as its maker may be about to lock it. Errors are lost.
 void RemoveAbandoned(const std::string& path, const std::string& what) noexcept;
 
-/// @throws Error kExists, where there is a file of this name; kIo, where nobody can tell
+/// @throws Error kExists, where there is a file of this name; kNotFound, where that is empty; kIo,
+///         where nobody can tell
 void RequireNoFile(const std::string& path);
 
 /// Gives a complete file its name, unless there is one of that name, and makes that durable.

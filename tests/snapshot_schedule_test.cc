@@ -388,6 +388,39 @@ TEST_F(SnapshotScheduleTest, OfAFolderThatIsNotThereNothingIsRestored) {
   EXPECT_FALSE(std::filesystem::exists(none));
 }
 
+TEST_F(SnapshotScheduleTest, AFileWithoutANameIsNotFound) {
+  MakeTwoChains();
+  const std::string file = NewPath();
+  Store store = Store::Open(pool_, TestOpenOptions());
+  store.Snapshot(file);
+  const std::vector<std::string> files{file};
+  EXPECT_EQ(ErrorOf([&] { store.Snapshot(""); }), ErrorCode::kNotFound);
+  EXPECT_EQ(ErrorOf([&] { Store::Restore(files, "", TestOpenOptions()); }), ErrorCode::kNotFound);
+  EXPECT_EQ(ErrorOf([&] { Store::RestoreNewest(folder_, "", TestOpenOptions()); }),
+            ErrorCode::kNotFound);
+}
+
+/// A folder that is restored from stays as it is, where another is for the store's snapshots.
+TEST_F(SnapshotScheduleTest, ARestoredStoreKeepsItsSnapshotsInTheFolderThatItIsTold) {
+  MakeTwoChains();
+  Damage(File("000002-0002.snap"));
+  const std::set<std::string> files = Files();
+  const std::string manifest = ReadFile(File("MANIFEST"));
+  OpenOptions open = Scheduled();
+  open.snapshot.path = NewPath();
+  Store store = Store::RestoreNewest(folder_, NewPath(), open);
+  ExpectContents(store, states_[2]);
+  store.Close();
+  EXPECT_EQ(Files(), files);
+  EXPECT_EQ(ReadFile(File("MANIFEST")), manifest);
+  EXPECT_EQ(FilesIn(open.snapshot.path), (std::set<std::string>{"000001-0000.snap", "MANIFEST"}));
+  EXPECT_EQ(ErrorOf([&] { Store::RestoreNewest(folder_, NewPath(), open); }), ErrorCode::kExists);
+  // It has other names.
+  open.snapshot.path = folder_ + "/.";
+  Store::RestoreNewest(folder_, NewPath(), open).Close();
+  EXPECT_TRUE(Files().contains("000002-0002.snap.damaged"));
+}
+
 TEST_F(SnapshotScheduleTest, AFolderIsOfOnePool) {
   MakeTwoChains();
   const std::string other = NewPath();

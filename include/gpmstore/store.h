@@ -133,7 +133,8 @@ class Store : public BatchCalls<Store> {
                        const OpenOptions& open = {});
 
   /// Restore of the newest chain in a folder of OpenOptions::snapshot, as far as that is whole;
-  /// else of one before: the log says what could not be used.
+  /// else of one before: the log says what could not be used. The store goes on with that folder
+  /// where `open.snapshot` names it; where that names another, this one stays as it is.
   /// @throws Error kNotFound (no such folder, or no snapshots), kDamaged (none can be used), kBusy
   ///         (a store has the folder), and as Restore
   static Store RestoreNewest(const std::string& folder, const std::string& path,
