@@ -26,6 +26,28 @@
 namespace gpm {
 namespace {
 
+/// (In a table that is fuller than a reserved one there may be room all the same: there was.)
+void ReserveIfThereIsRoom(StoreImpl& store, std::uint64_t items) {
+  try {
+    store.Reserve(items);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNoSpace) throw;
+  }
+}
+
+/// Creates a pool with the initial capacity, or, where there is no room for that, with none.
+Store CreateRoomy(const std::string& path, CreateOptions* create, const OpenOptions& open) {
+  try {
+    return Store::Create(path, *create, open);
+  } catch (const Error& error) {
+    const bool may_lack_room =
+        error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kInvalidArgument;
+    if (!may_lack_room || create->initial_capacity == 0) throw;
+  }
+  create->initial_capacity = 0;
+  return Store::Create(path, *create, open);
+}
+
 /// Inserts the items of a chain into a new store.
 class Loading {
  public:
@@ -36,8 +58,9 @@ class Loading {
         items_(items),
         store_(store) {}
 
+  /// @param reserves room for all of them first, if there is so much
   /// @throws Error(kNoSpace); kDamaged: there are not as many items as the newest snapshot says
-  void Run() {
+  void Run(bool reserves) {
     StoreImpl& impl = *store_.impl();
     const std::uint64_t total = chain_.newest().total_items;
     if (impl.executor().kind() == ExecutorKind::kCuda) items_.RegisterGpu();
@@ -46,7 +69,7 @@ class Loading {
       return Next();
     };
     if (!impl.MayCompose(total) || !impl.ComposeParts(total, next)) {
-      impl.Reserve(total);
+      if (reserves) ReserveIfThereIsRoom(impl, total);
       while (const std::optional<Batch> batch = Next()) {
         store_.Apply(*batch);
         Note();
@@ -150,9 +173,9 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   if (is_file) RemoveAbandoned(path, "restoring");
   const std::string temporary = is_file ? TemporaryName(path, "restoring") : path;
   try {
-    Store store = Store::Create(temporary, create, loading);
+    Store store = CreateRoomy(temporary, &create, loading);
     StoreImpl& impl = *store.impl();
-    Loading(chain, items, store).Run();
+    Loading(chain, items, store).Run(composes || create.initial_capacity > 0);
     impl.EndRestoring();
     impl.SetCapacity(open.capacity);
     named(impl.PoolId());

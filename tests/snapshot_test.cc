@@ -529,6 +529,23 @@ TEST_F(SnapshotTest, RestoresToPinnedMemory) {
   ExpectContents(restored, store.model());
 }
 
+/// Also within the maximum in which the items had no room left.
+TEST_F(SnapshotTest, AFullPoolIsRestored) {
+  const OpenOptions open = TestOpenOptions(8 << 20);
+  for (const std::uint32_t value_size : {100u, 1000u}) {
+    ModelledStore store(NewPath(), Shape(8, value_size), open);
+    for (std::uint64_t next = 0; store.model().size() == next;) {
+      TestBatch batch = store.NewBatch();
+      for (int i = 0; i < 500; ++i, ++next) batch.Add(Op::kInsert, next, next);
+      store.Apply(batch, true);
+    }
+    const std::string file = NewPath();
+    store.store().Snapshot(file);
+    Store restored = Store::Restore(std::vector{file}, NewPath(), open);
+    ExpectContents(restored, store.model());
+  }
+}
+
 TEST_F(SnapshotTest, ARestoreWithoutRoomLeavesNothing) {
   ModelledStore store(NewPath(), Shape(8, 1000), TestOpenOptions());
   store.Apply(Op::kInsert, Numbers(0, 3000));
