@@ -282,11 +282,20 @@ void Resizer::Drain(std::uint32_t new_levels) {
       DropOldestLevel();
     } else {
       // Even the new levels have no slot for some item: one more.
-      AddLevel(growth_.Next(superblock.levels[0].buckets));
+      AddLevel(SpareLevel());
       new_levels = 1;
       RefreshTable();
     }
   }
+}
+
+// The last level that the superblock has an entry for takes all items of the oldest: of a multiple
+// of its buckets each is a part of one of them. (After crashes there may be many, all too small.)
+std::uint64_t Resizer::SpareLevel() const {
+  const Superblock& superblock = pool_.superblock();
+  const std::uint64_t next = growth_.Next(superblock.levels[0].buckets);
+  const bool is_last = superblock.level_count + 1 == kMaxLevels;
+  return is_last ? RoundUp(next, superblock.levels[superblock.level_count - 1].buckets) : next;
 }
 
 bool Resizer::FinishResize() {

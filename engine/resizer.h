@@ -72,6 +72,8 @@ class Resizer {
   /// more.
   /// @param new_levels so many levels, the newest, hold nothing yet
   void Drain(std::uint32_t new_levels = 0) GPM_REQUIRES(store_state);
+  /// Buckets of a level for items of the oldest one that found no slot.
+  std::uint64_t SpareLevel() const;
   /// Makes directory and cache for the table as it is now, unless they are there.
   /// @param new_levels as for Drain
   void MakeAccelerators(std::uint32_t new_levels = 0) GPM_REQUIRES(store_state);

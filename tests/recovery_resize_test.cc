@@ -31,6 +31,29 @@ constexpr ResizeStep kSteps[] = {
     {"all moved, oldest not dropped, half inserted", 100, 100, true},
 };
 
+/// A table that fills up badly, with a large level below many of one bucket, as it is while it gets
+/// smaller: of the few levels that the superblock still has entries for, the last does.
+using RecoveryOfManyLevels = PoolTest;
+TEST_F(RecoveryOfManyLevels, TheLastEntryIsForALevelThatDoes) {
+  CreateOptions create = Shape(8, 40);
+  create.geometry = {32, 1, 1};
+  ModelledStore store(NewPath(), create, TestOpenOptions());
+  const auto add_levels = [&](std::uint64_t buckets, std::uint32_t count) {
+    store.store().Close();
+    {
+      Editor editor(store.path());
+      for (std::uint32_t i = 0; i < count; ++i) editor.pool().AddLevel(buckets);
+    }
+    store.store() = Store::Open(store.path(), TestOpenOptions());
+    store.ExpectContents();
+  };
+  add_levels(4096, 1);
+  store.Apply(Op::kInsert, Numbers(0, 400));
+  for (std::uint32_t added = 0; added < 35; added += 7) add_levels(1, 7);
+  EXPECT_EQ(store.store().Stats().level_buckets.size(), 32u);
+  store.Reopen();
+}
+
 TEST_P(RecoveryTest, GoesOnWithAResizeInterruptedAtEveryStep) {
   for (const ResizeStep& step : kSteps) {
     SCOPED_TRACE(step.name);
