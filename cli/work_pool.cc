@@ -29,10 +29,10 @@ std::string MakeTemporaryDirectory(ExecutorKind executor) {
     base = std::filesystem::temp_directory_path(error);
     if (error) {
       const char* const named = std::getenv("TMPDIR");
-      throw Error(ErrorCode::kIo,
-                  fmt::format("{}: no folder for a temporary pool; name a place with --pool or "
-                              "TMPDIR",
-                              named == nullptr ? "/tmp" : "TMPDIR " + Quoted(named)));
+      throw Error(
+          ErrorCode::kIo,
+          fmt::format("no folder for a temporary pool{}; name a place with --pool or TMPDIR",
+                      named == nullptr ? "" : ": TMPDIR " + Quoted(named) + " is none"));
     }
   }
   std::string pattern = (base / "gpmstore-XXXXXX").string();

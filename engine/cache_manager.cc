@@ -68,14 +68,23 @@ void CacheManager::EndRefresh() {
   range_.End();
 }
 
+void CacheManager::CountRefresh(Executor& executor, double now) {
+  EndRefresh();
+  ++stats_.refreshes;
+  stats_.refresh_seconds = executor.CacheRefreshSeconds();
+  schedule_.End(totals_, now, stats_.refresh_seconds);
+}
+
 void CacheManager::CutRefresh(Executor& executor) {
   if (!refreshing_) return;
+  const double now = Now();
   const bool ended = executor.CacheRefreshEnded();
   if (!ended) executor.CutCacheRefresh();
-  schedule_.End(totals_, Now(), 0);
   const MutexLock lock(mutex_);
+  if (ended) return CountRefresh(executor, now);
+  schedule_.End(totals_, now, 0);
+  begun_ = ended_;  // who waits for it waits for the next one
   EndRefresh();
-  if (!ended) requested_ = std::max(requested_, begun_ + 1);
 }
 
 void CacheManager::SetTable(Executor& executor, const TableView& table) {
@@ -94,6 +103,7 @@ void CacheManager::KeepTable(Executor& executor, const TableView& table) {
 
 void CacheManager::Drop(Executor& executor) {
   const Turn turn(*this, true);
+  CutRefresh(executor);
   executor.SetAccelerators(CacheShape{}, options_.policy, 0);
   const MutexLock lock(mutex_);
   on_ = false;
@@ -102,6 +112,7 @@ void CacheManager::Drop(Executor& executor) {
 
 void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
   const Turn turn(*this, true);
+  CutRefresh(executor);
   CacheOptions options = options_;
   if (options.bytes != 0) {  // of all that the store takes
     executor.SetAccelerators(CacheShape{}, options.policy, 0);
@@ -193,10 +204,7 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
   {
     const MutexLock lock(mutex_);
     if (ended) {
-      EndRefresh();
-      ++stats_.refreshes;
-      stats_.refresh_seconds = executor.CacheRefreshSeconds();
-      schedule_.End(totals_, now, stats_.refresh_seconds);
+      CountRefresh(executor, now);
     } else if (!refreshing_ && need == CacheNeed::kRefresh && requested_ == begun_) {
       ++requested_;
     }

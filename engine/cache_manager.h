@@ -78,9 +78,11 @@ class CacheManager {
 
   /// By who has the turn: the executor has made them.
   void SetShape(const CacheShape& shape);
-  /// By who has the turn, before what a refresh reads changes: one that is under way ends early,
-  /// and is asked for again.
+  /// By who has the turn, before what a refresh reads changes: one that is under way ends early, as
+  /// if it had not begun yet.
   void CutRefresh(Executor& executor);
+  /// By who has the turn: a refresh was done.
+  void CountRefresh(Executor& executor, double now) GPM_REQUIRES(mutex_);
   /// By who has the turn: no refresh is under way any more.
   void EndRefresh() GPM_REQUIRES(mutex_);
 
@@ -90,7 +92,7 @@ class CacheManager {
   std::condition_variable changed_;
   std::uint64_t requested_ GPM_GUARDED_BY(mutex_) = 0;  ///< refreshes asked for, or due
   std::uint64_t begun_ GPM_GUARDED_BY(mutex_) = 0;
-  std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;  ///< completed, or cut off by a new table
+  std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;  ///< or given up, as there is no cache any more
   CacheStats stats_ GPM_GUARDED_BY(mutex_);
   bool busy_ GPM_GUARDED_BY(mutex_) = false;  ///< somebody has the turn
   // Whoever has the turn may change the rest, and ask the executor for anything.

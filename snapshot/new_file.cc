@@ -241,7 +241,7 @@ NewFile::NewFile(const std::string& path)
   }
   if (fd_ < 0) ThrowFileError(temporary_, "create", errno);
   exists_ = true;
-  flock(fd_, LOCK_EX | LOCK_NB);  // so that RemoveAbandoned leaves it; without locks it leaves all
+  flock(fd_, LOCK_EX);  // so that RemoveAbandoned leaves it; without locks it leaves all
 }
 
 NewFile::~NewFile() {

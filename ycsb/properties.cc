@@ -45,11 +45,12 @@ Properties Properties::Read(const std::string& path) {
   if (!std::filesystem::exists(path, ignored)) {
     throw Error(ErrorCode::kNotFound, fmt::format("{}: no such property file", path));
   }
-  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  errno = 0;
   std::ifstream file(path);
-  if (!file || errno == EISDIR) {
+  if (!file || is_folder) {
     throw Error(ErrorCode::kIo, fmt::format("{}: can't be read as a property file: {}", path,
-                                            std::strerror(errno)));
+                                            std::strerror(is_folder ? EISDIR : errno)));
   }
   Properties properties;
   properties.path_ = path;

@@ -107,7 +107,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   cache_memory_ = std::move(next);
   next = MakeCacheMemory();  // gives back what the former one has left
   backs_more_ = false;
-  fill_plans_ = DeviceArray<std::uint64_t>(&memory_, &*cache_stream_);
+  fill_plans_.Clear();
   try {
     cache_memory_.Reserve(shape, policy);
   } catch (const Error&) {  // without what was taken over there may be memory
@@ -380,13 +380,10 @@ bool CudaExecutor::CacheRefreshEnded() {
 }
 
 void CudaExecutor::CutCacheRefresh() {
-  if (refreshing_) {
-    const CurrentDevice current = Activate();
-    const RelaxedCapture relaxed;
-    CheckCuda(cudaMemcpyAsync(cut_refreshes_.data(), &refreshes_, sizeof refreshes_,
-                              cudaMemcpyHostToDevice, *stream_),
-              "cudaMemcpyAsync to the device");
-  }
+  const CurrentDevice current = Activate();
+  CheckCuda(cudaMemcpyAsync(cut_refreshes_.data(), &refreshes_, sizeof refreshes_,
+                            cudaMemcpyHostToDevice, *stream_),
+            "cudaMemcpyAsync to the device");
   AwaitCacheRefresh();
 }
 

@@ -70,7 +70,6 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       log_count_(&memory_),
       log_recent_(&memory_),
       cache_memory_(&memory_),
-      fill_plans_(&memory_),
       fill_bins_(&memory_),
       cut_refreshes_(&memory_) {
   int devices = 0;
@@ -91,8 +90,10 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   cache_refresh_begun_.emplace(cudaEventDefault);
   cache_refreshed_.emplace(cudaEventDefault);
   cells_sorted_.emplace();
-  MakeSortArrays();
+  unsorted_ = DeviceArray<std::uint32_t>(&memory_, &*cells_sorted_);
+  sort_library_ = DeviceArray<std::byte>(&memory_, &*cells_sorted_);
   used_ = DeviceArray<std::uint32_t>(&memory_, &*stream_);
+  fill_plans_ = DeviceArray<std::uint64_t>(&memory_, &*cache_stream_);
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
@@ -113,11 +114,12 @@ CudaExecutor::~CudaExecutor() {
   const CurrentDevice current(device_, std::nothrow);
   workspaces_.clear();  // which waits for the last batches
   askings_.clear();
-  used_ = {};
-  unsorted_ = {};
-  sort_library_ = {};
+  // These wait for the streams and the event that go next.
+  used_.Clear();
+  unsorted_.Clear();
+  sort_library_.Clear();
   cudaStreamSynchronize(*cache_stream_);
-  fill_plans_ = {};
+  fill_plans_.Clear();
   cache_memory_ = {};
   stream_.reset();
   cache_stream_.reset();

@@ -295,7 +295,6 @@ class CudaExecutor : public Executor {
   void LoadBatchKernels();
   static void LoadMaintenanceKernels();
   static void LoadCopyKernels();
-  void MakeSortArrays();
   void PrepareAccelerators();
   unsigned SharedIfAlone() const;
   BlockShape RefreshBlock() const;
@@ -365,7 +364,7 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint32_t> fill_bins_;
   unsigned refresh_shared_ = 0;               ///< shared memory of a block of a refresh, bytes
   std::uint32_t refreshes_ = 0;               ///< of the cache, begun
-  DeviceArray<std::uint32_t> cut_refreshes_;  ///< how many are to end early
+  DeviceArray<std::uint32_t> cut_refreshes_;  ///< the last that is to end early
   std::atomic<bool> refreshing_{false};
   // Made when the device is current.
   std::optional<CudaStream> stream_;              ///< of maintenance

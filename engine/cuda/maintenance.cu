@@ -101,10 +101,11 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
   {
     const std::lock_guard lock(mutex_);
     workspaces_.clear();
-    for (const auto& asking : askings_) asking->Shrink();
+    askings_.clear();
   }
   const ReclaimPositions at = Positions();  // which waits for what sorts
-  MakeSortArrays();
+  unsorted_.Clear();
+  sort_library_.Clear();
   if (CellPositions(cells) < cells_.size()) {
     ResizeRing(&cells_, CellPositions(cells), head, at.cells_tail);
   }
@@ -168,7 +169,7 @@ void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
            used_.data(), range);
   }
   Synchronize();
-  used_ = DeviceArray<std::uint32_t>(&memory_, &*stream_);
+  used_.Clear();
 }
 
 void CudaExecutor::FreeAll(CellRange range) {
@@ -316,12 +317,6 @@ std::uint64_t CudaExecutor::RequeueCells(const CellGrant& free, const CellGrant&
   const std::uint64_t position = queue(false);
   queue(true);
   return position;
-}
-
-/// Empty ones: what they had is given back.
-void CudaExecutor::MakeSortArrays() {
-  unsorted_ = DeviceArray<std::uint32_t>(&memory_, &*cells_sorted_);
-  sort_library_ = DeviceArray<std::byte>(&memory_, &*cells_sorted_);
 }
 
 void CudaExecutor::SortCells(const CellGrant& cells) {

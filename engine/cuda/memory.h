@@ -55,8 +55,8 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Waits for a stream when it goes, whatever was thrown: for what frees, or hands back, memory that
-/// what was launched there uses.
+/// Waits for a stream when it goes, whatever was thrown: where memory that kernels on it use is
+/// freed, or handed back, next.
 class AwaitAtEnd {
  public:
   explicit AwaitAtEnd(cudaStream_t stream) : stream_(stream) {}
@@ -83,9 +83,10 @@ class LastUse {
     use.awaited_ = true;
     return use;
   }
-  /// @return whether nothing uses it now; else it waits for all
+  /// @return false: who calls has to wait for all
   bool Await() const noexcept {
     if (awaited_) return true;
+    if (event_ == nullptr && stream_ == nullptr) return false;
     cudaError_t status = cudaErrorNotReady;
     if (event_ != nullptr) status = cudaEventSynchronize(*event_);
     if (stream_ != nullptr) status = cudaStreamSynchronize(*stream_);
@@ -121,7 +122,7 @@ class DeviceArray {
     std::swap(last_use_, other.last_use_);
     return *this;
   }
-  ~DeviceArray() { Free(); }
+  ~DeviceArray() { Clear(); }
 
   T* data() const { return data_; }
   std::uint64_t size() const { return size_; }
@@ -130,9 +131,21 @@ class DeviceArray {
   void Reserve(std::uint64_t size) {
     if (size <= size_) return;
     const std::uint64_t more = size_ + size_ / 2;
-    Free();
+    Clear();
     if (more > size && TryAllocate(more) == cudaSuccess) return;
     CheckCuda(TryAllocate(size), "cudaMalloc");
+  }
+
+  /// Gives back what it has.
+  void Clear() noexcept {
+    if (data_ == nullptr) return;
+    if (memory_ != nullptr) {
+      memory_->Free(data_, size_ * sizeof(T), last_use_.Await());
+    } else {
+      cudaFree(data_);
+    }
+    data_ = nullptr;
+    size_ = 0;
   }
 
  private:
@@ -149,17 +162,6 @@ class DeviceArray {
     size_ = size;
     return status;
   }
-  void Free() noexcept {
-    if (data_ == nullptr) return;
-    if (memory_ != nullptr) {
-      memory_->Free(data_, size_ * sizeof(T), last_use_.Await());
-    } else {
-      cudaFree(data_);
-    }
-    data_ = nullptr;
-    size_ = 0;
-  }
-
   T* data_ = nullptr;
   std::uint64_t size_ = 0;
   DeviceMemory* memory_ = nullptr;

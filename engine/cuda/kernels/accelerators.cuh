@@ -141,10 +141,10 @@ __global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_
 // address translation (SmQueues), and in that order many share one. (2 GB of values took 206 ms
 // frame by frame, beside finds which took 2.5 times as long meanwhile.)
 
-/// Tells the kernels that fill frames, all of one refresh, to end early. What is planned then, and
-/// not read, is left as it was.
+/// Tells the kernels that fill frames, all of one refresh, whether to end early. What is planned
+/// then, and not read, is left as it was.
 struct RefreshCut {
-  const std::uint32_t* up_to;  ///< refreshes up to this one are
+  const std::uint32_t* up_to;  ///< those with this number, or a lower one, are to
   std::uint32_t refresh;
 
   __device__ bool IsAsked() const {

@@ -85,14 +85,31 @@ Asking::Asking(CudaExecutor& executor, DeviceMemory* memory)
 }
 
 void Asking::Shrink() {
-  const auto give_back = [this](auto* array) {
-    *array = std::decay_t<decltype(*array)>(memory_, &stream_);
-  };
-  give_back(&matches_);
-  give_back(&sorted_);
-  give_back(&flags_);
-  give_back(&rows_);
-  give_back(&keys_);
+  matches_.Clear();
+  sorted_.Clear();
+  flags_.Clear();
+  rows_.Clear();
+  keys_.Clear();
+  bounds_.Clear();
+  begins_.Clear();
+  counts_.Clear();
+  offsets_.Clear();
+  found_counts_.Clear();
+  starts_.Clear();
+  capped_.Clear();
+  candidates_.Clear();
+  single_.Clear();
+  library_.Clear();
+}
+
+std::uint64_t Asking::bytes() const {
+  std::uint64_t words = 0;
+  for (const auto* array : {&matches_, &sorted_, &bounds_, &begins_, &counts_, &offsets_,
+                            &found_counts_, &starts_, &capped_}) {
+    words += array->size();
+  }
+  return 8 * words + candidates_.size() * sizeof(TierCandidates) +
+         4 * (rows_.size() + single_.size()) + flags_.size() + keys_.size() + library_.size();
 }
 
 std::unique_ptr<Asking> CudaExecutor::TakeAsking() {
@@ -358,6 +375,7 @@ void Asking::SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint3
 
 void Asking::CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
                       std::byte* keys) {
+  const AwaitAtEnd ended(stream_);  // what runs reads the index
   keys_.Reserve(std::min(count, kRowsAtOnce) * key_size);
   for (std::uint64_t first = 0; first < count; first += kRowsAtOnce) {
     const std::uint64_t n = std::min(kRowsAtOnce, count - first);

@@ -93,10 +93,7 @@ class Asking {
   /// @param counts as they were answered @throws Error(kGpu)
   QuerySample Sample(const SearchTiers& tiers, const TierQueries& queries, std::uint64_t count,
                      std::uint64_t looked_at, const std::uint64_t* counts);
-  /// Of the arrays that depend on what queries match.
-  std::uint64_t bytes() const {
-    return 8 * (matches_.size() + sorted_.size()) + flags_.size() + 4 * rows_.size() + keys_.size();
-  }
+  std::uint64_t bytes() const;  ///< of GPU memory that it keeps, but for a few
   // For answers that go to host memory.
   void Fetch(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to);
   DeviceArray<std::uint64_t>& counts() { return counts_; }

@@ -11,7 +11,6 @@ namespace gpm {
 namespace {
 
 constexpr std::uint64_t kFewRows = 4096;
-/// Of what is kept for the next search.
 /// To make it takes so many bytes of an item, and of each attribute, beside those that stay.
 constexpr std::uint64_t kBytesToMake = 48;
 constexpr std::uint64_t kAttributeBytesToMake = 8;
@@ -201,7 +200,7 @@ void DeviceIndex::DropOrder(std::uint32_t attribute) {
   const CurrentDevice current = executor_.Activate();
   for (TierArrays* tier : {&base_, &delta_, &next_delta_}) tier->Drop(attribute);
   for (StagedItems* items : {&merged_, &found_}) {
-    items->numbers[attribute] = DeviceArray<std::uint64_t>();
+    items->numbers[attribute].Clear();
   }
   SetViews();
 }

@@ -3,18 +3,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "engine/cuda/search/tier_builder.h"
 #include "engine/search_index.h"
 #include "engine/search_tiers.h"
 
 namespace gpm {
-
-class Asking;
 
 /// A SearchIndex in GPU memory, in two sorted tiers (engine/search_tiers.h). The base is made of
 /// all items by sorts, and stays; a search that follows what changed marks rows of it dead, and

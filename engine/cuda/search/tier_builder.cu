@@ -47,9 +47,9 @@ std::uint64_t TierArrays::bytes() const {
 }
 
 void TierArrays::Drop(std::uint32_t attribute) {
-  wide[attribute] = DeviceArray<std::uint64_t>();
-  narrow[attribute] = DeviceArray<std::uint32_t>();
-  order[attribute] = DeviceArray<std::uint32_t>();
+  wide[attribute].Clear();
+  narrow[attribute].Clear();
+  order[attribute].Clear();
 }
 
 StagedItems::StagedItems(DeviceMemory* memory, LastUse last_use) : keys(memory, last_use) {
@@ -72,8 +72,7 @@ std::uint64_t StagedItems::bytes() const {
 
 TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape,
                          const CudaExecutor& executor)
-    : memory_(memory),
-      shape_(shape),
+    : shape_(shape),
       executor_(executor),
       rows_(memory, &stream_),
       other_rows_(memory, &stream_),
@@ -251,12 +250,12 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask,
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
     if (IsWide(items, a)) {
-      tier->narrow[a] = DeviceArray<std::uint32_t>(memory_, last_use());
+      tier->narrow[a].Clear();
       tier->wide[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->wide[a].data());
     } else {
-      tier->wide[a] = DeviceArray<std::uint64_t>(memory_, last_use());
+      tier->wide[a].Clear();
       tier->narrow[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint32_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->narrow[a].data());

@@ -86,7 +86,6 @@ class TierBuilder {
   std::uint32_t SelectRows(const std::uint32_t* from, const std::uint8_t* flags,
                            std::uint32_t count, DeviceArray<std::uint32_t>* to);
 
-  DeviceMemory* const memory_;
   const IndexShape shape_;
   const CudaExecutor& executor_;
   CudaStream stream_;
