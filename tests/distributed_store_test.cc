@@ -190,7 +190,7 @@ TEST_F(DistributedStoreTest, NothingIsMadeThatARankCantOpen) {
 TEST_F(DistributedStoreTest, ASnapshotWithoutANameIsRefused) {
   ExpectNoErrors(Open(NewPath(), 2, 2, true));
   ExpectAll(ErrorCode::kNotFound, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(""); }),
-            "does not exist");
+            "path is empty");
 }
 
 TEST_F(DistributedStoreTest, TheLogNamesShardsAsErrorsDo) {
