@@ -238,7 +238,7 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
 
 std::uint64_t CacheManager::Request() {
   const MutexLock lock(mutex_);
-  return requested_ = begun_ + 1;
+  return requested_ = std::max(requested_, begun_ + 1);  // (one that was cut has not begun)
 }
 
 bool CacheManager::Ended(std::uint64_t number) {

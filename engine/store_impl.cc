@@ -224,6 +224,7 @@ void StoreImpl::Recover() {
 }
 
 void StoreImpl::Reserve(std::uint64_t items, bool keeps) {
+  const Log::TellsAtEnd tells(log_);  // which may close the store
   while (!TryReserve(items, keeps)) {
   }
 }
@@ -236,7 +237,7 @@ bool StoreImpl::TryReserve(std::uint64_t items, bool keeps) {
                                                  pool_->mapping().path(), items));
   }
   snapshots_.AwaitCopied();
-  const Admission::Alone alone(admission_);
+  const Admission::Alone alone(admission_, Admission::Telling::kLater);
   health_.Check();
   if (ExportHoldsCells()) return false;
   AwaitHeldCells();

@@ -95,6 +95,18 @@ TEST_F(CacheManagerTest, WhoWaitsForARefreshThatIsCutWaitsForTheNext) {
   EXPECT_EQ(executor_->begun, 2);  // nobody has asked for another
 }
 
+TEST_F(CacheManagerTest, WhoAskedWhileItWasCutIsNotForgotten) {
+  const std::uint64_t first = Begin();
+  const std::uint64_t second = manager_->Request();
+  manager_->WithoutRefresh(*executor_, [] {});
+  const std::uint64_t third = manager_->Request();
+  for (int i = 0; i < 3; ++i) {
+    Advance();
+    executor_->under_way = false;
+  }
+  for (const std::uint64_t asked : {first, second, third}) EXPECT_TRUE(manager_->Ended(asked));
+}
+
 TEST_F(CacheManagerTest, ANewTableCutsARefreshWhichIsThatOfTheNewOneThen) {
   for (const bool dropped : {false, true}) {
     const std::uint64_t asked = Begin();

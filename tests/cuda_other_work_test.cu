@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/launch.h"
@@ -98,33 +99,66 @@ class Upserts {
   const OnDevice<Result> results_;
 };
 
+/// A capture that goes on while this lives: of a CUDA graph, as torch makes one.
+class OtherCapture {
+ public:
+  OtherCapture() {
+    CheckCuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
+  }
+  ~OtherCapture() { End(); }
+  /// @return false: somebody has ended it
+  bool End() {
+    if (std::exchange(ended_, true)) return true;
+    cudaGraph_t graph = nullptr;
+    const bool whole = cudaStreamEndCapture(stream_, &graph) == cudaSuccess;
+    if (whole) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    return whole;
+  }
+
+ private:
+  const CudaStream stream_;
+  bool ended_ = false;
+};
+
 class OtherWorkTest : public CudaTest {
  protected:
-  /// What runs on a new store, twice: first, so that all kernels are loaded; then beside other
-  /// work, which begins when `run` calls what it is given.
+  /// What runs on a new store, three times: first, so that all kernels are loaded; then beside
+  /// other work, which begins when `run` calls what it is given; then while a graph is captured.
   void Beside(const CreateOptions& create, const OpenOptions& open,
               const std::function<void(Store&, const std::function<void()>&)>& run) {
-    for (const bool beside : {false, true}) {
+    const auto run_on_new = [&](const std::function<void()>& begin) {
       Store store = Store::Create(PoolPath(), create, open);
-      const CudaStream stream;
-      const auto do_nothing = [&] {  // (Memory is not taken: to give it back would wait.)
-        Launch("Nothing", Nothing, 1, 1, stream);
-        CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-      };
-      do_nothing();  // which loads it
+      run(store, begin);
+      return store;
+    };
+    const auto remove = [&](Store store) {
+      store.Close();
+      std::filesystem::remove(PoolPath());
+    };
+    const CudaStream stream;
+    const auto do_nothing = [&] {  // (Memory is not taken: to give it back would wait.)
+      Launch("Nothing", Nothing, 1, 1, stream);
+      CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    };
+    do_nothing();  // which loads it
+    remove(run_on_new([] {}));
+    {
       std::optional<OtherWork> other;
       bool runs = true;
-      run(store, [&] {
-        if (!beside) return;
+      Store store = run_on_new([&] {
         other.emplace();
         do_nothing();
         runs = other->runs();
       });
       if (!runs) GTEST_SKIP() << "here nothing runs beside a kernel";
-      if (beside) EXPECT_TRUE(other->End());
-      store.Close();
-      std::filesystem::remove(PoolPath());
+      EXPECT_TRUE(other->End());
+      remove(std::move(store));
     }
+    std::optional<OtherCapture> capture;
+    Store store = run_on_new([&] { capture.emplace(); });
+    EXPECT_TRUE(capture->End());
+    remove(std::move(store));
   }
   static CreateOptions Shape(std::uint64_t capacity) {
     CreateOptions create;

@@ -364,6 +364,7 @@ void CudaExecutor::AgeCache(std::uint64_t uses) {
 }
 
 double CudaExecutor::CacheRefreshSeconds() {
+  const RelaxedCapture relaxed;
   float milliseconds = 0;
   CheckCuda(cudaEventElapsedTime(&milliseconds, *cache_refresh_begun_, *cache_refreshed_),
             "cudaEventElapsedTime");

@@ -59,11 +59,11 @@ cudaError_t DeviceMemory::Allocate(void** memory, std::uint64_t bytes) noexcept 
 
 void DeviceMemory::Free(void* memory, std::uint64_t bytes, bool idle) noexcept {
   bytes_ -= bytes;
+  const CurrentDevice current(device_, std::nothrow);
   if (pool_ == nullptr) {
     cudaFree(memory);
     return;
   }
-  const CurrentDevice current(device_, std::nothrow);
   if (!idle && cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
     // Somebody captures a stream, so that nobody knows who still uses the memory: it is lost.
     cudaGetLastError();
@@ -92,6 +92,7 @@ void DeviceMemory::GiveBack() noexcept {
 std::uint64_t DeviceMemory::kept_bytes() const noexcept {
   std::uint64_t reserved = 0;
   if (pool_ != nullptr) {
+    const RelaxedCapture relaxed;
     cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved);
   }
   return reserved - std::min(reserved, bytes_.load());

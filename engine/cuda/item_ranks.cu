@@ -58,7 +58,7 @@ class CudaItemRanks : public ItemRanks {
   };
   struct Buffers {
     explicit Buffers(DeviceMemory* memory) : inputs(memory, &stream), uses(memory, &taken) {}
-    ~Buffers() { cudaStreamSynchronize(stream); }
+    ~Buffers() { const AwaitAtEnd ended(stream); }
     CudaStream stream;
     CudaEvent taken;  ///< recorded behind what takes the uses
     Inputs inputs;

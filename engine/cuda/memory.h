@@ -12,6 +12,7 @@
 
 #include "engine/cuda/device_memory.h"
 #include "gpmstore/error.h"
+#include "pm/relaxed_capture.h"
 
 namespace gpm {
 
@@ -44,6 +45,7 @@ class CudaStream {
     CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
   ~CudaStream() {
+    const RelaxedCapture relaxed;
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
   }
@@ -60,7 +62,10 @@ class CudaStream {
 class AwaitAtEnd {
  public:
   explicit AwaitAtEnd(cudaStream_t stream) : stream_(stream) {}
-  ~AwaitAtEnd() { cudaStreamSynchronize(stream_); }
+  ~AwaitAtEnd() {
+    const RelaxedCapture relaxed;
+    cudaStreamSynchronize(stream_);
+  }
   AwaitAtEnd(const AwaitAtEnd&) = delete;
   AwaitAtEnd& operator=(const AwaitAtEnd&) = delete;
 
@@ -87,6 +92,7 @@ class LastUse {
   bool Await() const noexcept {
     if (awaited_) return true;
     if (event_ == nullptr && stream_ == nullptr) return false;
+    const RelaxedCapture relaxed;
     cudaError_t status = cudaErrorNotReady;
     if (event_ != nullptr) status = cudaEventSynchronize(*event_);
     if (stream_ != nullptr) status = cudaStreamSynchronize(*stream_);
@@ -177,7 +183,10 @@ class PinnedBox {
               "cudaHostAlloc");
     *object_ = T{};
   }
-  ~PinnedBox() { cudaFreeHost(object_); }
+  ~PinnedBox() {
+    const RelaxedCapture relaxed;
+    cudaFreeHost(object_);
+  }
   PinnedBox(const PinnedBox&) = delete;
   PinnedBox& operator=(const PinnedBox&) = delete;
   T* get() const { return object_; }
@@ -193,6 +202,7 @@ class PinnedArray {
  public:
   PinnedArray() = default;
   ~PinnedArray() {
+    const RelaxedCapture relaxed;
     for (std::byte* const data : all_) cudaFreeHost(data);
   }
   PinnedArray(const PinnedArray&) = delete;

@@ -28,7 +28,10 @@ GpuFilling::GpuFilling(const std::vector<CopiedPiece>& pieces) {
   }
 }
 
-void GpuFilling::Await() { CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+void GpuFilling::Await() {
+  const RelaxedCapture relaxed;
+  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
 
 HostFilling::HostFilling(std::vector<CopiedPiece> pieces)
     : pieces_(std::move(pieces)),
