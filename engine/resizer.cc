@@ -289,8 +289,9 @@ void Resizer::Drain(std::uint32_t new_levels) {
   }
 }
 
-// The last level that the superblock has an entry for takes all items of the oldest: of a multiple
-// of its buckets each is a part of one of them. (After crashes there may be many, all too small.)
+// The last level that the superblock has an entry for has a multiple of the oldest one's buckets:
+// so each of its buckets gets items of one bucket alone, and has room for them. (After crashes
+// there may be many levels, all too small.)
 std::uint64_t Resizer::SpareLevel() const {
   const Superblock& superblock = pool_.superblock();
   const std::uint64_t next = growth_.Next(superblock.levels[0].buckets);

@@ -1,3 +1,6 @@
+// Who waits for a refresh that is cut, and what is counted, with an executor whose refreshes go on
+// until they are told to end.
+
 #include "engine/cache_manager.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +17,7 @@
 namespace gpm::test {
 namespace {
 
+/// As of a store on host threads (engine/cpu/executor.cc), which names it for itself alone.
 struct Setup {
   using Media = DirectMedia;
   class Threads : public ThreadPool {

@@ -1,5 +1,5 @@
 // No call waits for what others have the GPU do, as a training step or a refresh of the cache: only
-// for the store's own work that it depends on.
+// for the store's own work that it depends on. And none ends a capture.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
