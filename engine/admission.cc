@@ -302,6 +302,7 @@ void Admission::AddTo(StoreStats* stats) const {
   stats->operations = operations_;
   stats->mixed_operations = mixed_operations_;
   stats->finds_found = found_;
+  stats->read_by_host = read_by_host_;
   if (!stats->cache.directory) return;
   stats->cache.found = found_;
   stats->cache.hits = cache_hits_;
@@ -313,6 +314,7 @@ void Admission::Count(InFlight& in_flight) {
   space_.AddItems(progress.items_added);
   found_ += progress.found;
   cache_hits_ += progress.cache_hits;
+  read_by_host_ += progress.read_by_host;
 }
 
 }  // namespace gpm

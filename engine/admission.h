@@ -218,6 +218,7 @@ class Admission {
   std::uint64_t mixed_operations_ GPM_GUARDED_BY(store_state) = 0;
   std::atomic<std::uint64_t> found_{0};       ///< finds that found their key
   std::atomic<std::uint64_t> cache_hits_{0};  ///< of those, in volatile memory
+  std::atomic<std::uint64_t> read_by_host_{0};
 };
 
 }  // namespace gpm

@@ -26,10 +26,11 @@ struct Progress {
   std::uint64_t short_of_cells = 0;  ///< the same, for want of a value cell
   /// Operations carried out in this phase by a batch that was left over; not counted otherwise.
   std::uint64_t carried_out = 0;
-  std::uint64_t found = 0;       ///< operations of this phase that found their key
-  std::uint64_t cache_hits = 0;  ///< of those, in the cache
-  std::uint64_t cells_left = 0;  ///< at the end of its grant, not taken nor queued again
-  bool drained = false;          ///< the buckets that it was to drain are empty
+  std::uint64_t found = 0;         ///< operations of this phase that found their key
+  std::uint64_t cache_hits = 0;    ///< of those, in the cache
+  std::uint64_t read_by_host = 0;  ///< values, for the GPU
+  std::uint64_t cells_left = 0;    ///< at the end of its grant, not taken nor queued again
+  bool drained = false;            ///< the buckets that it was to drain are empty
   ReclaimPositions positions;
   /// The operations were carried out as this says, but what they gave back could not be brought to
   /// the caller's memory.

@@ -127,6 +127,8 @@ GPM_WRAP(__cudaLaunchKernel,
           cudaStream_t stream),
          (kernel, grid, block, arguments, bytes, stream))
 #endif
+GPM_WRAP(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t function, void* data),
+         (stream, function, data))
 GPM_WRAP(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus* status),
          (stream, status))
 GPM_WRAP(cudaGraphKernelNodeSetParams,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "engine/cuda/io/host_reads.h"
+
 namespace gpm {
 namespace {
 
@@ -122,6 +124,52 @@ TEST(StrategyTest, APoolBeyondReachIsReadInOrder) {
   }
 }
 
+TEST(StrategyTest, TheHostMakesSomeOfManyReadsInOrder) {
+  StrategyInputs in = Inputs(1u << 20, true);
+  in.reads_cells = true;
+  in.value_size = StrategyThresholds::kByHostUpToBytes;
+  const auto by_host = [&] { return ChooseStrategy(in).reads_by_host; };
+  EXPECT_FALSE(by_host()) << "they are dealt out";
+  in.pool_bytes = in.access.dealt_up_to + 1;
+  EXPECT_TRUE(by_host()) << "nothing is known";
+  in.access.by_host = false;
+  EXPECT_FALSE(by_host());
+  in.access.by_host = true;
+  ++in.value_size;
+  EXPECT_FALSE(by_host()) << "the link is the bound";
+  --in.value_size;
+  FindHistory history;
+  history.AddHits(1000, 1000);
+  EXPECT_EQ(history.ReadShare(), 1) << "a few finds say nothing";
+  const std::uint64_t kFrom = StrategyThresholds::kByHostFrom;
+  history.AddHits(1u << 20, (1u << 20) - kFrom);
+  in.read_share = history.ReadShare();
+  EXPECT_TRUE(by_host());
+  in.operations /= 2;
+  EXPECT_FALSE(by_host()) << "half as many";
+  in = Inputs(1u << 20, false);
+  in.reads_cells = true;
+  in.pool_bytes = in.access.dealt_up_to + 1;
+  EXPECT_TRUE(by_host()) << "of a batch that writes, too";
+}
+
+TEST(StrategyTest, TheHostsShareIsThatOfItsRate) {
+  std::uint32_t cells = 0;
+  HostReads reads{.cells = &cells, .room = 100'000, .share = 65536 * 3 / 4};
+  constexpr std::uint32_t kBefore = HostReads::kBeforeHost;
+  EXPECT_EQ(reads.RowsOf(0), 0u);
+  EXPECT_EQ(reads.RowsOf(kBefore), 0u);
+  EXPECT_EQ(reads.RowsOf(kBefore + 4000), 3000u);
+  EXPECT_EQ(reads.RowsOf(~0u), reads.room);
+  std::uint32_t all = 0;
+  for (std::uint32_t part = 0; part < HostReads::kParts; ++part) {
+    all += HostReads::BeginOf(part + 1, 99'999) - HostReads::BeginOf(part, 99'999);
+  }
+  EXPECT_EQ(all, 99'999u);
+  reads.cells = nullptr;
+  EXPECT_EQ(reads.RowsOf(~0u), 0u) << "off";
+}
+
 TEST(StrategyTest, FindsOfAKeyAreCombinedWhereThatSavesReads) {
   StrategyInputs in = Inputs(4096, true);
   in.has_directory = in.has_cache = false;
@@ -210,6 +258,7 @@ TEST(StrategyTest, Invariants) {
                    n <= StrategyThresholds::kSmallWritingParts * s.small_part));
       EXPECT_TRUE(in.reads_cells || !s.queues_reads);
       EXPECT_TRUE(s.queues_reads || !(s.plans_reads || s.orders_reads || s.copies_rows));
+      EXPECT_TRUE(s.orders_reads || !s.reads_by_host);
       EXPECT_TRUE(s.plans_reads || !(s.orders_reads || s.shares_reads || s.copies_rows));
       EXPECT_TRUE(s.kernels != Kernels::kFindThreads || !in.reads_cells || s.plans_reads);
       EXPECT_TRUE(s.kernels != Kernels::kSearched || !in.reads_cells || s.copies_rows);

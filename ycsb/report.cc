@@ -113,6 +113,7 @@ Json ToJson(const StoreStats& stats) {
   json["free_cells"] = stats.free_cells;
   json["pm_bytes"] = stats.pm_bytes;
   json["gpu_bytes"] = stats.gpu_bytes;
+  json["read_by_host"] = stats.read_by_host;
   Json& cache = json["cache"] = Json::object();
   cache["policy"] = CachePolicyName(stats.cache.policy);
   cache["directory_bytes"] = stats.cache.directory_bytes;

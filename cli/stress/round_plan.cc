@@ -148,6 +148,7 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
   plan.open.threads = static_cast<unsigned>(1 + random.Below(4));
   plan.open.cache = Cache(combination % kAcceleratorKinds, random);
   plan.open.access.by_address = !random.OneIn(3);
+  plan.open.access.by_host = !random.OneIn(3);
   plan.open.access.combine = !random.OneIn(3);
   plan.open.access.dealt_up_to = random.Choose<std::uint64_t>({0, 0, 1});
   plan.tight = random.OneIn(5);
@@ -178,16 +179,16 @@ std::string Describe(const RoundPlan& plan) {
   return fmt::format(
       "  keys of {} bytes, different in the {} bytes; values of {} bytes; {}, initial capacity {}\n"
       "  executor {}, at most {} bytes{}, growth {}, composed in {} s, compact below {}; {}\n"
-      "  by_address {}, combine {}, dealt_up_to {}, {} cpu threads\n"
+      "  by_address {}, by_host {}, combine {}, dealt_up_to {}, {} cpu threads\n"
       "  {} lanes a thread{}, {} keys each and {} shared{}; batches of {} {}\n"
       "  then opened with executor {}, {}\n",
       plan.shape.key_size, plan.shape.id_last ? "last" : "first", plan.shape.value_size,
       GeometryName(plan.create.geometry), plan.create.initial_capacity,
       ExecutorName(plan.open.executor), plan.open.max_bytes, plan.tight ? " (tight)" : "",
       plan.open.growth, plan.open.growth_pause, plan.open.compact_below, cache(plan.open.cache),
-      plan.open.access.by_address, plan.open.access.combine, plan.open.access.dealt_up_to,
-      plan.open.threads, plan.lanes_per_thread, plan.shared_streams ? " on one stream" : "",
-      plan.private_keys, plan.shared_keys,
+      plan.open.access.by_address, plan.open.access.by_host, plan.open.access.combine,
+      plan.open.access.dealt_up_to, plan.open.threads, plan.lanes_per_thread,
+      plan.shared_streams ? " on one stream" : "", plan.private_keys, plan.shared_keys,
       plan.loads_first ? ", those of the first loaded at once" : "",
       fmt::join(plan.batch_sizes, ", "), plan.even_sizes ? "" : "(large ones seldom)",
       ExecutorName(plan.reopen.executor), cache(plan.reopen.cache));

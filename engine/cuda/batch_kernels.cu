@@ -5,6 +5,7 @@
 #include <cub/device/device_scan.cuh>
 
 #include "engine/cuda/batch_task.h"
+#include "engine/cuda/io/host_reads.cuh"
 #include "engine/cuda/kernels/draining.cuh"
 #include "engine/cuda/kernels/finds.cuh"
 #include "engine/cuda/kernels/group_by_key.cuh"
@@ -213,8 +214,9 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
     Launch("ApplyKeyRuns", ApplyKeyRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
            context_, device_, reads_, span, final_attempt);
-    ReadPlanned(reads_, EarlyIf(true));
-    Answer(Reads{}, stream_, kernel_reporter_, true);
+    const bool by_host = reads_.by_host.enabled();
+    ReadPlanned(reads_, EarlyIf(!by_host));
+    Answer(Reads{}, stream_, kernel_reporter_, !by_host);
   }
   if (filled) {
     Launch("QueueCellsLeft", QueueCellsLeft, kGridStrideBlocks, kBlockThreads, stream_, context_,
@@ -291,8 +293,9 @@ void CudaBatchTask::Find() {
   } else {
     SearchFinds(reads, stream_, Reporter{});
   }
-  ReadPlanned(reads, EarlyIf(!second_queues_.enabled()));
-  CopyRows(reads, stream_, kernel_reporter_, true);
+  const bool by_host = reads.by_host.enabled();
+  ReadPlanned(reads, EarlyIf(!second_queues_.enabled() && !by_host));
+  CopyRows(reads, stream_, kernel_reporter_, !by_host);
 }
 
 /// Copies the rows of a chunk to pinned memory, and keys from there, while others are looked up;
@@ -470,10 +473,28 @@ void CudaBatchTask::ReadPlanned(const Reads& reads,
     Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
            reads, device_.count);
   }
+  BeginOnHost(reads);
   const ReadingBlocks reading =
       ReadingBlocks::Of(reads_.order.enabled(), copies, executor_->multiprocessors());
   LaunchWith(attribute, "ReadValues", ReadValues, reading.all, kBlockThreads, stream_, context_,
              device_, reads, reading.readers, copies ? &device_.sums->cache_hits : nullptr);
+  TakeFromHost(reads);
+}
+
+void CudaBatchTask::BeginOnHost(const Reads& reads) {
+  if (!reads.by_host.enabled()) return;
+  Launch("ListHostReads", ListHostReads, executor_->multiprocessors(), kBlockThreads, stream_,
+         reads);
+  host_->Begin(stream_, executor_->cells_base(), reads.cell_bytes);
+}
+
+void CudaBatchTask::TakeFromHost(const Reads& reads) {
+  if (!reads.by_host.enabled()) return;
+  for (std::uint32_t part = 0; part < HostReads::kParts; ++part) {
+    Launch("TakeHostRows", TakeHostRows, executor_->multiprocessors(), kBlockThreads,
+           host_->Await(part), context_, device_, reads, part);
+  }
+  host_->Join(stream_);
 }
 
 }  // namespace gpm

@@ -18,7 +18,9 @@ Strategy CudaBatchTask::Choose() const {
   inputs.shares = MayShare(inputs) && executor_->find_history().Shares();
   inputs.mostly_cached = executor_->find_history().MostlyCached();
   inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
+  inputs.read_share = executor_->find_history().ReadShare();
   inputs.pool_bytes = executor_->pool_bytes();
+  inputs.value_size = executor_->value_size();
   inputs.access = executor_->access();
   return ChooseStrategy(inputs);
 }
@@ -56,6 +58,7 @@ void CudaBatchTask::Allocate() {
   stages_ = strategy_.chunk == 0 && outputs != 0 && outputs <= HostCopier::kStagedUpTo;
   if (stages_) w.staged.Reserve(outputs);
   if (strategy_.queues_reads) AllocateReads(n);
+  if (strategy_.reads_by_host) host_ = executor_->TakeHostReader();
   reads_.copies_cached = strategy_.copies_cached;
   if (strategy_.finds()) return;
   w.records.Reserve(n);

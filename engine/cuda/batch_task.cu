@@ -128,14 +128,19 @@ void CudaBatchTask::CopyValues(cudaStream_t stream) {
   CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
 }
 
+void CudaBatchTask::Abandon() {
+  cudaStreamSynchronize(stream_);
+  host_ = {};
+  workspace_.reset();
+}
+
 void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
                           const BucketRange& drain) {
   const CurrentDevice current = executor_->Activate();
   try {
     Enqueue(recycle, grant, drain);
   } catch (...) {
-    cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
-    workspace_.reset();              // and left it who knows how
+    Abandon();
     throw;
   }
 }
@@ -197,6 +202,7 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
   device_.sums = reporter_.sums;
   context_.reclaim.taken = &device_.sums->cells_taken;
   reads_.cell_bytes = static_cast<std::uint32_t>(context_.table.cell_bytes);
+  reads_.by_host = host_ ? host_->View() : HostReads{};
   if (reads_.order.enabled()) {
     reads_.order.bin_shift = AddressOrder::ShiftFor(executor_->mapped_bytes() / reads_.cell_bytes);
   }
@@ -297,6 +303,8 @@ Progress CudaBatchTask::Await() {
     try {
       copy(&CudaBatchTask::CopyChunks);
       progress_ = executor_->Collect(workspace_.get());
+      if (host_) progress_.read_by_host = host_->RowsRead();
+      host_ = {};
       if (answers_early_) {
         executor_->find_history().AddAnswers(workspace_->answers_left != 0);
       }
@@ -314,8 +322,7 @@ Progress CudaBatchTask::Await() {
       copy(&CudaBatchTask::CopyToPageable);
       progress_.copy_failure = copy_failure;
     } catch (...) {
-      cudaStreamSynchronize(stream_);  // what is still running writes to the workspace and arrays
-      workspace_.reset();
+      Abandon();
       throw;
     }
     // Each phase answers the whole batch, and counts its finds, again.
@@ -342,8 +349,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
       DrainBeside({});
       CarryOut(true, final);
     } catch (...) {
-      cudaStreamSynchronize(stream_);
-      workspace_.reset();
+      Abandon();
       throw;
     }
     return Await();

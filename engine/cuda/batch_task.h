@@ -88,6 +88,8 @@ class CudaBatchTask : public BatchTask {
            (!batch_.ops.empty() || batch_.op == Op::kAccumulate);
   }
   Strategy Choose() const;
+  /// Waits for what still writes to the workspace and arrays, which are left who knows how.
+  void Abandon();
   void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant, const BucketRange& drain);
   /// Drains the buckets and brings the items of its keys up, while a level is being drained.
   void DrainBeside(const BucketRange& drain);
@@ -132,6 +134,10 @@ class CudaBatchTask : public BatchTask {
   void ReadPlanned(const Reads& reads, const std::optional<cudaLaunchAttribute>& attribute);
   /// Copies what several operations want of what was read.
   void CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter, bool follows);
+  // The host's share of the planned reads: it begins; and the GPU takes what was read, beside what
+  // the batch's stream has, for which what that gets next waits.
+  void BeginOnHost(const Reads& reads);
+  void TakeFromHost(const Reads& reads);
   // Between Fork and Join, the side stream runs beside the batch's own.
   void Fork();
   /// Forks, and reads on the batch's own stream. The side stream begins, as far as the GPU can
@@ -162,6 +168,7 @@ class CudaBatchTask : public BatchTask {
   Batch batch_;
   BatchPlaces places_;
   std::shared_ptr<Workspace> workspace_;
+  HostReader::Turn host_;
   cudaStream_t stream_;
   Answers answers_;
   bool stages_ = false;  ///< what goes to pageable memory comes to Workspace::staged first

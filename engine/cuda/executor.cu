@@ -114,6 +114,7 @@ CudaExecutor::~CudaExecutor() {
   const CurrentDevice current(device_, std::nothrow);
   workspaces_.clear();  // which waits for the last batches
   askings_.clear();
+  reader_.reset();
   // These wait for the streams and the event that go next.
   used_.Clear();
   unsorted_.Clear();
@@ -242,6 +243,27 @@ HostCopier& CudaExecutor::Copier() {
   const std::lock_guard lock(copier_mutex_);
   if (copier_ == nullptr) copier_ = std::make_unique<HostCopier>(device_);
   return *copier_;
+}
+
+void CudaExecutor::PrepareHostReader() {
+  StrategyInputs inputs;
+  inputs.reads_cells = cell_bytes_ != 0;
+  inputs.pool_bytes = pool_bytes_;
+  inputs.value_size = value_size_;
+  inputs.access = access_;
+  if (!MayReadByHost(inputs)) return;
+  const std::lock_guard lock(reader_mutex_);
+  if (reader_ != nullptr) return;
+  try {
+    reader_ = std::make_unique<HostReader>(device_, value_size_);
+  } catch (const std::bad_alloc&) {
+    // The GPU makes all reads.
+  }
+}
+
+HostReader::Turn CudaExecutor::TakeHostReader() {
+  const std::lock_guard lock(reader_mutex_);
+  return HostReader::Turn(reader_.get());
 }
 
 std::shared_ptr<Workspace> CudaExecutor::TakeWorkspace() {

@@ -16,6 +16,7 @@
 #include "engine/cuda/backed_memory.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/io/host_copier.h"
+#include "engine/cuda/io/host_reader.h"
 #include "engine/cuda/io/report.cuh"
 #include "engine/cuda/io/sm_queues.cuh"
 #include "engine/cuda/launch.h"
@@ -159,6 +160,7 @@ class CudaExecutor : public Executor {
     value_size_ = table.value_size;
     key_size_ = table.key_size;
     pool_bytes_ = mapping_.mapped_bytes();
+    PrepareHostReader();
   }
   /// Where the medium needs flushing, the log of the lines that a batch wrote is of the pool's.
   bool Composes() const override { return !needs_flush(); }
@@ -262,6 +264,8 @@ class CudaExecutor : public Executor {
   bool needs_flush() const { return mapping_.persist().needs_flush(); }
   /// What copies pageable arrays; made when first asked for. @throws Error(kGpu), std::bad_alloc
   HostCopier& Copier();
+  /// The turn of a batch whose reads the host shares; none is had while that is being made.
+  HostReader::Turn TakeHostReader();
   std::shared_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::shared_ptr<Workspace> workspace) noexcept;
   /// What a search works with, kept from one search to the next, whatever index answers: to give
@@ -292,6 +296,8 @@ class CudaExecutor : public Executor {
   void ChangeLogs(CudaTableCopy* copy);
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
+  /// Begins to make what the host reads with, for a pool that is large enough.
+  void PrepareHostReader();
   void LoadBatchKernels();
   static void LoadMaintenanceKernels();
   static void LoadCopyKernels();
@@ -380,6 +386,8 @@ class CudaExecutor : public Executor {
   std::vector<std::unique_ptr<Asking>> askings_;          ///< that no search has
   std::mutex copier_mutex_;  ///< guards what follows: making it takes some milliseconds
   std::unique_ptr<HostCopier> copier_;
+  std::mutex reader_mutex_;  ///< guards what follows
+  std::unique_ptr<HostReader> reader_;
 };
 
 }  // namespace gpm

@@ -47,6 +47,11 @@ struct StrategyThresholds {
   /// more: one is copied while the next is looked up and read. (128 MiB take 2.5 ms over the link.)
   static constexpr std::uint64_t kChunk = std::uint64_t{1} << 17;
   static constexpr std::uint64_t kMostChunks = 8;
+  /// From so many reads on, as far as can be told, the host makes some of those that are put in
+  /// order. (The GPU takes 0.2 ms for them; to begin on the host takes 0.1.)
+  static constexpr std::uint64_t kByHostFrom = std::uint64_t{1} << 13;
+  /// The same of values of up to so many bytes. (Of longer ones the GPU waits for the link.)
+  static constexpr std::uint64_t kByHostUpToBytes = 512;
   /// Numbers of reads in a bin have so many bits (ReadPlan): a batch beyond plans none.
   static constexpr std::uint64_t kPlannedUpTo = std::uint64_t{1} << 30;
 };
@@ -85,7 +90,9 @@ class FindHistory {
   /// The same, of a batch of any size and of any kinds, whose finds gave back values.
   void AddHits(std::uint64_t found, std::uint64_t hits) {
     if (found < kTelling) return;
-    mostly_cached_ = (found - (hits < found ? hits : found)) * kCachedShare < found;
+    const std::uint64_t reads = found - (hits < found ? hits : found);
+    mostly_cached_ = reads * kCachedShare < found;
+    read_share_ = static_cast<float>(reads) / static_cast<float>(found);
   }
   /// A batch has been answered while it was carried out. @param left something was not
   /// (FinishAnswers)
@@ -94,6 +101,8 @@ class FindHistory {
   bool LeavesAnswers() const { return leaves_answers_; }
   /// Whether the cache answers nearly all finds.
   bool MostlyCached() const { return mostly_cached_; }
+  /// Of finds that find, which share the cache does not answer; 1 until it is known.
+  float ReadShare() const { return read_share_; }
   /// Whether the next batch should share reads.
   bool Shares() {
     const std::uint32_t wait = wait_;
@@ -107,6 +116,7 @@ class FindHistory {
   std::atomic<std::uint32_t> wait_{0};  ///< batches that do not share, from now on
   std::atomic<bool> mostly_cached_{false};
   std::atomic<bool> leaves_answers_{true};
+  std::atomic<float> read_share_{1};
 };
 
 /// What a strategy is chosen by.
@@ -119,9 +129,11 @@ struct StrategyInputs {
   bool has_directory = false;
   bool has_cache = false;
   bool mostly_cached = false;  ///< the cache answers nearly all finds (FindHistory)
+  float read_share = 1;        ///< of finds (FindHistory)
   bool shares = false;         ///< finds want the same values from persistent memory (FindHistory)
   std::uint64_t tiles = 0;     ///< that run at once, one block to a multiprocessor
   std::uint64_t pool_bytes = 0;
+  std::uint64_t value_size = 0;
   AccessOptions access;  ///< `dealt_up_to` is not 0
 };
 
@@ -130,6 +142,13 @@ struct StrategyInputs {
 inline bool MayShare(const StrategyInputs& in) {
   return in.finds_only && in.reads_cells && in.operations >= StrategyThresholds::kSharedFrom &&
          in.operations < StrategyThresholds::kThreadsFrom;
+}
+
+/// Whether the host makes some of the reads of batches with many of them, by the pool and its
+/// values.
+inline bool MayReadByHost(const StrategyInputs& in) {
+  return in.access.by_host && in.reads_cells && in.pool_bytes > in.access.dealt_up_to &&
+         in.value_size <= StrategyThresholds::kByHostUpToBytes;
 }
 
 /// How the cuda executor carries out a batch.
@@ -146,6 +165,7 @@ struct Strategy {
   bool queues_reads = false;     ///< values are read together; else each operation reads its own
   bool plans_reads = false;      ///< how each operation gets its value is noted first
   bool orders_reads = false;     ///< in the order of addresses; else dealt out by address
+  bool reads_by_host = false;    ///< some of those in order, if the host is free for it
   bool shares_reads = false;     ///< several finds of a value read it once
   bool copies_rows = false;      ///< rows that several operations want are copied last, by a kernel
   bool copies_cached = false;    ///< who looks up a find copies what the cache has; else ReadValues
@@ -195,6 +215,8 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.shares_reads = finds_share && in.access.combine;
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
+  s.reads_by_host = s.orders_reads && MayReadByHost(in) &&
+                    static_cast<double>(n) * in.read_share >= T::kByHostFrom;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
   const bool mostly_cached = in.has_cache && in.mostly_cached;
   s.copies_cached = s.kernels == Kernels::kFindThreads && mostly_cached;

@@ -65,6 +65,9 @@ struct AccessOptions {
   /// Bytes of a pool up to which they are dealt out, else put in order; 0: 28 MiB for each
   /// multiprocessor, for which a GPU keeps the address translations.
   std::uint64_t dealt_up_to = 0;
+  /// Threads of the host make some of the many reads of a batch in a larger pool, on up to half of
+  /// the cores, 8 at most: else the GPU waits for address translations.
+  bool by_host = true;
 };
 
 enum class LogLevel : std::uint8_t { kInfo, kWarning };

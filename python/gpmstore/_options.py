@@ -58,6 +58,7 @@ class OpenOptions(TypedDict, total=False):
     cache_bytes: int  # of GPU memory that the store may take; 0: no limit
     cache_refresh_interval: int | None  # operations between; 0: when asked to; None: when one pays
     access_by_address: bool  # executor cuda, for measurements
+    access_by_host: bool
     access_combine: bool
     access_dealt_up_to: int
     search_index_bytes: int  # of memory that searches may keep, for the next ones; 0: none

@@ -172,6 +172,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set("search_index_bytes", &open.search_index_bytes) ||
          set("search_indexed", &open.search_indexed) ||
          set("access_by_address", &open.access.by_address) ||
+         set("access_by_host", &open.access.by_host) ||
          set("access_combine", &open.access.combine) ||
          set("access_dealt_up_to", &open.access.dealt_up_to);
 }
@@ -250,6 +251,7 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["operations"] = operations;
   dict["mixed_operations"] = stats.mixed_operations;
   dict["finds_found"] = stats.finds_found;
+  dict["read_by_host"] = stats.read_by_host;
   dict["capacity_items"] = stats.capacity_items;
   dict["evicted"] = stats.evicted;
   dict["evictions"] = stats.evictions;

@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "engine/cuda/io/host_reads.h"
 #include "engine/cuda/io/report.cuh"
 #include "engine/cuda/io/sm_queues.cuh"
 
@@ -93,6 +94,7 @@ struct Reads {
   std::uint32_t* flags = nullptr;  ///< null without plans
   RowCopies copies;
   AddressOrder order;
+  HostReads by_host;  ///< of those in order
   ReadSharing sharing;
   bool copies_cached = false;  ///< who searches copies what the cache has, and plans only the rest
   std::uint32_t cell_bytes = 0;

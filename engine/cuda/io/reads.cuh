@@ -144,7 +144,8 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
       if (items.IsLast(reads.queues)) reads.queues.Clear();
     } else if (reads_first) {
       const std::uint32_t total = reads.flags[Reads::kAll];
-      std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+      std::uint32_t p =
+          reads.by_host.RowsOf(total) + blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
       std::uint64_t next = p < total ? reads.queues.items[p] : 0;
       for (const std::uint32_t step = readers * kTilesPerBlock; p < total; p += step) {
         const std::uint64_t item = next;
