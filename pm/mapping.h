@@ -166,8 +166,11 @@ class Mapping {
   /// Growth in whole huge pages ends here: beyond, nothing is made that is not needed.
   void SetSoftMax(std::uint64_t bytes) { soft_max_ = bytes; }
 
-  /// The file has another name now.
-  void SetPath(const std::string& path) { path_ = path; }
+  /// The file has another name now. Waits for room that is being made ready: errors name the file.
+  void SetPath(const std::string& path) {
+    AwaitReady();
+    path_ = path;
+  }
   /// Whether the file that is open is the one with this name.
   bool IsAt(const std::string& path) const noexcept;
 

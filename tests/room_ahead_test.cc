@@ -86,6 +86,16 @@ TEST_P(RoomAheadTest, GrowTakesWhatIsReady) {
   std::memset(mapping->base(), 1, 12 * kMiB);
 }
 
+/// Errors of the threads that make room name the file.
+TEST_P(RoomAheadTest, TheNameChangesWhenNoRoomIsBeingMade) {
+  const auto mapping = Make(64 * kMiB);
+  mapping->MakeReady(128 * kMiB);
+  mapping->SetPath(path_ + "2");
+  EXPECT_EQ(mapping->made_bytes(), 128 * kMiB);
+  EXPECT_EQ(mapping->pool_bytes(), 128 * kMiB);
+  mapping->SetPath(path_);
+}
+
 TEST_P(RoomAheadTest, GrowWaitsForNoMoreThanItNeeds) {
   const std::uint64_t step = RoomAhead::kStepBytes;
   const auto mapping = Make(4 * step);
