@@ -101,7 +101,7 @@ bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
 
 bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   const std::uint64_t n = inserts.results.size();
-  snapshots_.AwaitCopied();
+  if (!snapshots_.AwaitSnapshotCopied()) return false;
   const Admission::Alone alone(admission_);
   const std::optional<LevelSizes> sizes = SizesToCompose(n);
   if (!sizes) return false;
@@ -130,7 +130,7 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
 }
 
 bool StoreImpl::ComposeParts(std::uint64_t inserts, const NextPart& next) {
-  snapshots_.AwaitCopied();
+  if (!snapshots_.AwaitSnapshotCopied()) return false;
   const Admission::Alone alone(admission_);
   const std::optional<LevelSizes> sizes = SizesToCompose(inserts);
   if (!sizes) return false;

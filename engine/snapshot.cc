@@ -150,6 +150,13 @@ void Snapshots::AwaitCopied() {
   WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !copying_; });
 }
 
+bool Snapshots::AwaitSnapshotCopied() {
+  MutexLock lock(mutex_);
+  WaitUntil(lock, changed_, tracer_,
+            [&]() GPM_REQUIRES(mutex_) { return !copying_ || exporter_.has_value(); });
+  return !exporter_.has_value();
+}
+
 void Snapshots::End() {
   const MutexLock lock(mutex_);
   ended_ = true;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <optional>
 #include <set>
 #include <thread>
@@ -260,6 +261,24 @@ TEST_F(ExportTest, OthersWaitForItsEnd) {
   for (std::thread& other : others) other.join();
   EXPECT_EQ(ended, 4);
   store.ExpectContents();
+}
+
+/// Many inserts into a store without items need not be composed: they wait for no export, also
+/// where it began when they had looked whether there is one.
+TEST_F(ExportTest, BulkLoadsDoNotWaitForItsEnd) {
+  Store store = Store::Create(NewPath(), Shape(8, kValueSize), TestOpenOptions());
+  TestBatch batch(8, kValueSize);
+  for (const std::uint64_t key : Numbers(0, 5000)) batch.Add(Op::kInsert, key, key);
+  std::optional<Exporter> exporter = store.Export();
+  const Batch inserts = batch.Mixed();
+  std::future<bool> composed = std::async(std::launch::async, [&] {
+    bool results_on_host = false;
+    return store.impl()->Compose(inserts, &results_on_host);
+  });
+  EXPECT_EQ(composed.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  exporter.reset();
+  EXPECT_FALSE(composed.get());
+  EXPECT_EQ(store.Stats().items, 0u);
 }
 
 /// The system uses the id of a thread again when it has ended.
