@@ -87,13 +87,18 @@ void CacheManager::CutRefresh(Executor& executor) {
   EndRefresh();
 }
 
+void CacheManager::BeginChange() {
+  const MutexLock lock(mutex_);
+  on_ = false;
+  changing_ = true;
+  EndRefresh();
+}
+
 void CacheManager::SetTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
   CutRefresh(executor);
   executor.SetTable(table, false);
-  const MutexLock lock(mutex_);
-  on_ = false;
-  EndRefresh();
+  BeginChange();
 }
 
 void CacheManager::KeepTable(Executor& executor, const TableView& table) {
@@ -105,14 +110,16 @@ void CacheManager::Drop(Executor& executor) {
   const Turn turn(*this, true);
   CutRefresh(executor);
   executor.SetAccelerators(CacheShape{}, options_.policy, 0);
-  const MutexLock lock(mutex_);
-  on_ = false;
-  EndRefresh();
+  BeginChange();
 }
 
 void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
   const Turn turn(*this, true);
   CutRefresh(executor);
+  {
+    const MutexLock lock(mutex_);
+    changing_ = false;  // also if it fails, and there is no cache then
+  }
   CacheOptions options = options_;
   if (options.bytes != 0) {  // of all that the store takes
     executor.SetAccelerators(CacheShape{}, options.policy, 0);
@@ -163,9 +170,7 @@ bool CacheManager::FollowGrowth(Executor& executor, const TableView& table) {
     return true;
   }
   executor.SetTable(table, false);  // what it had may be gone: nobody refreshes that
-  const MutexLock lock(mutex_);
-  on_ = false;
-  EndRefresh();
+  BeginChange();
   return false;
 }
 
@@ -173,17 +178,17 @@ void CacheManager::Stop(Executor& executor) {
   const Turn turn(*this, true);
   {
     const MutexLock lock(mutex_);
-    on_ = false;
+    on_ = changing_ = false;
     ended_ = begun_ = requested_;
   }
   if (std::exchange(refreshing_, false)) executor.CutCacheRefresh();
 }
 
-void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operations,
+bool CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operations,
                            const FindTotals& totals) {
-  if (!on_ && haste == Haste::kBegin) return;
+  if (!on_ && haste == Haste::kBegin) return true;
   const Turn turn(*this, haste == Haste::kWait);
-  if (!turn.has()) return;
+  if (!turn.has()) return true;
   // (Another thread may have brought later totals already.)
   totals_.found = std::max(totals_.found, totals.found);
   totals_.hits = std::max(totals_.hits, totals.hits);
@@ -208,10 +213,11 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
     } else if (!refreshing_ && need == CacheNeed::kRefresh && requested_ == begun_) {
       ++requested_;
     }
-    if (refreshing_) return;
+    if (refreshing_) return true;
+    if (changing_) return false;
     if (begun_ != requested_ && !on_) {
       ended_ = begun_ = requested_;
-      return;
+      return true;
     }
     if (begun_ != requested_ && shape != nullptr) {
       begun_ = requested_;
@@ -234,6 +240,7 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
   } else if (need == CacheNeed::kAgeing && options_.policy == CachePolicy::kTinyLfu) {
     executor.AgeCache(totals_.found - std::exchange(aged_at_, totals_.found));
   }
+  return true;
 }
 
 std::uint64_t CacheManager::Request() {

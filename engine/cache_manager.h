@@ -26,7 +26,8 @@ class CacheManager {
     ValidateCacheOptions(options);
   }
 
-  /// Gives the executor a table, and ends a refresh under way. There are none until Reset.
+  /// Gives the executor a table, and ends a refresh under way. There are none until Reset: until
+  /// then the table changes, and none begins. REQUIRES: the caller is alone until then.
   void SetTable(Executor& executor, const TableView& table);
 
   /// Gives the executor a table of which the addressable levels are the same: both stay.
@@ -42,7 +43,7 @@ class CacheManager {
   /// @return false where there is nothing to follow, or no memory: as before the call, but for that
   bool FollowGrowth(Executor& executor, const TableView& table);
 
-  /// Gives their memory back. REQUIRES: no batch runs.
+  /// Gives their memory back, until Reset, as SetTable. REQUIRES: no batch runs.
   void Drop(Executor& executor);
 
   /// What who takes a refresh further has time for.
@@ -54,7 +55,8 @@ class CacheManager {
   /// Ends a refresh that is done, and begins one if it is due, or asked for. With kWait one that
   /// was asked for has begun then, unless another is under way.
   /// @param operations that begin now @param totals of the batches that have ended so far
-  void Advance(Executor& executor, Haste haste, std::uint64_t operations, const FindTotals& totals);
+  /// @return false while the table changes: who wants one asks again when that is over
+  bool Advance(Executor& executor, Haste haste, std::uint64_t operations, const FindTotals& totals);
 
   /// Ends it all: the executor is not used any more. Whoever waits for a refresh waits no longer.
   void Stop(Executor& executor);
@@ -85,6 +87,8 @@ class CacheManager {
   void CountRefresh(Executor& executor, double now) GPM_REQUIRES(mutex_);
   /// By who has the turn: no refresh is under way any more.
   void EndRefresh() GPM_REQUIRES(mutex_);
+  /// By who has the turn: there is no cache until Reset.
+  void BeginChange();
 
   const CacheOptions options_;
   PmTracer* const tracer_;
@@ -94,7 +98,8 @@ class CacheManager {
   std::uint64_t begun_ GPM_GUARDED_BY(mutex_) = 0;
   std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;  ///< or given up, as there is no cache any more
   CacheStats stats_ GPM_GUARDED_BY(mutex_);
-  bool busy_ GPM_GUARDED_BY(mutex_) = false;  ///< somebody has the turn
+  bool busy_ GPM_GUARDED_BY(mutex_) = false;      ///< somebody has the turn
+  bool changing_ GPM_GUARDED_BY(mutex_) = false;  ///< the table, so that there is no cache yet
   // Whoever has the turn may change the rest, and ask the executor for anything.
   std::atomic<bool> on_{false};  ///< there is a cache
   bool opened_ = false;          ///< Executor::OpenCache was called, where it can be

@@ -279,10 +279,17 @@ bool StoreImpl::TryReserve(std::uint64_t items, bool keeps) {
   return true;
 }
 
+void StoreImpl::AdvanceRefresh() {
+  while (!cache_.Advance(*executor_, CacheManager::Haste::kWait, 0, admission_.Totals())) {
+    { const Admission::Entered entered(admission_); }  // it is who is alone that changes the table
+    health_.Check();
+  }
+}
+
 std::uint64_t StoreImpl::RefreshCache() {
   health_.Check();
   const std::uint64_t refresh = cache_.Request();
-  cache_.Advance(*executor_, CacheManager::Haste::kWait, 0, admission_.Totals());
+  AdvanceRefresh();
   return refresh;
 }
 
@@ -290,7 +297,7 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
   while (!cache_.Ended(refresh)) {
     health_.Check();
     cache_.Await(*executor_);
-    cache_.Advance(*executor_, CacheManager::Haste::kWait, 0, admission_.Totals());
+    AdvanceRefresh();
   }
   LogRefreshes();
   log_.Tell();

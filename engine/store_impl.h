@@ -144,6 +144,8 @@ class StoreImpl {
  private:
   StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
   void Recover();
+  /// CacheManager::Advance with kWait. @throws as Health::Check
+  void AdvanceRefresh();
   /// Tells the log of refreshes of the cache that have ended since the last call.
   void LogRefreshes();
   /// What a batch asks for, as far as the host can see it.

@@ -68,7 +68,7 @@ class CacheManagerTest : public PoolTest {
     manager_->Reset(*executor_, Table(), 0);
   }
   TableView Table() const { return MakeTableView(pool_->base(), pool_->superblock()); }
-  void Advance() { manager_->Advance(*executor_, CacheManager::Haste::kWait, 0, {}); }
+  bool Advance() { return manager_->Advance(*executor_, CacheManager::Haste::kWait, 0, {}); }
   /// @return the number of one that was asked for now, and has begun
   std::uint64_t Begin() {
     const std::uint64_t number = manager_->Request();
@@ -125,6 +125,27 @@ TEST_F(CacheManagerTest, ANewTableCutsARefreshWhichIsThatOfTheNewOneThen) {
     EXPECT_FALSE(manager_->Ended(asked));
     Advance();
     EXPECT_TRUE(executor_->under_way);
+    executor_->under_way = false;
+    Advance();
+    EXPECT_TRUE(manager_->Ended(asked));
+  }
+}
+
+TEST_F(CacheManagerTest, OneAskedForWhileTheTableChangesIsOfTheNewOne) {
+  for (const bool dropped : {false, true}) {
+    const int begun = executor_->begun;
+    if (dropped) {
+      manager_->Drop(*executor_);
+    } else {
+      manager_->SetTable(*executor_, Table());
+    }
+    const std::uint64_t asked = manager_->Request();
+    EXPECT_FALSE(Advance());
+    EXPECT_FALSE(manager_->Ended(asked));
+    manager_->Reset(*executor_, Table(), 0);
+    EXPECT_EQ(executor_->begun, begun);
+    EXPECT_TRUE(Advance());
+    EXPECT_EQ(executor_->begun, begun + 1);
     executor_->under_way = false;
     Advance();
     EXPECT_TRUE(manager_->Ended(asked));
