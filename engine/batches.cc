@@ -66,8 +66,7 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, An
   ValidateBatch(batch, key_size_, value_size_);
   if (evicted != nullptr) CheckEvicted(evicted, key_size_, value_size_);
   health_.Check();
-  cache_.Advance(*executor_, CacheManager::Haste::kBegin, batch.results.size(),
-                 admission_.Totals());
+  cache_.Advance(CacheManager::Haste::kBegin, batch.results.size(), admission_.Totals());
   LogRefreshes();
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>(Demand{});

@@ -68,20 +68,20 @@ void CacheManager::EndRefresh() {
   range_.End();
 }
 
-void CacheManager::CountRefresh(Executor& executor, double now) {
+void CacheManager::CountRefresh(double now) {
   EndRefresh();
   ++stats_.refreshes;
-  stats_.refresh_seconds = executor.CacheRefreshSeconds();
+  stats_.refresh_seconds = executor_.CacheRefreshSeconds();
   schedule_.End(totals_, now, stats_.refresh_seconds);
 }
 
-void CacheManager::CutRefresh(Executor& executor) {
+void CacheManager::CutRefresh() {
   if (!refreshing_) return;
   const double now = Now();
-  const bool ended = executor.CacheRefreshEnded();
-  if (!ended) executor.CutCacheRefresh();
+  const bool ended = executor_.CacheRefreshEnded();
+  if (!ended) executor_.CutCacheRefresh();
   const MutexLock lock(mutex_);
-  if (ended) return CountRefresh(executor, now);
+  if (ended) return CountRefresh(now);
   schedule_.End(totals_, now, 0);
   begun_ = ended_;  // who waits for it waits for the next one
   EndRefresh();
@@ -94,38 +94,38 @@ void CacheManager::BeginChange() {
   EndRefresh();
 }
 
-void CacheManager::SetTable(Executor& executor, const TableView& table) {
+void CacheManager::SetTable(const TableView& table) {
   const Turn turn(*this, true);
-  CutRefresh(executor);
-  executor.SetTable(table, false);
+  CutRefresh();
+  executor_.SetTable(table, false);
   BeginChange();
 }
 
-void CacheManager::KeepTable(Executor& executor, const TableView& table) {
+void CacheManager::KeepTable(const TableView& table) {
   const Turn turn(*this, true);
-  executor.SetTable(table, true);
+  executor_.SetTable(table, true);
 }
 
-void CacheManager::Drop(Executor& executor) {
+void CacheManager::Drop() {
   const Turn turn(*this, true);
-  CutRefresh(executor);
-  executor.SetAccelerators(CacheShape{}, options_.policy, 0);
+  CutRefresh();
+  executor_.SetAccelerators(CacheShape{}, options_.policy, 0);
   BeginChange();
 }
 
-void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
+void CacheManager::Reset(const TableView& table, std::uint32_t new_levels) {
   const Turn turn(*this, true);
-  CutRefresh(executor);
+  CutRefresh();
   {
     const MutexLock lock(mutex_);
     changing_ = false;  // also if it fails, and there is no cache then
   }
   CacheOptions options = options_;
   if (options.bytes != 0) {  // of all that the store takes
-    executor.SetAccelerators(CacheShape{}, options.policy, 0);
-    options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
+    executor_.SetAccelerators(CacheShape{}, options.policy, 0);
+    options.bytes = std::max(options.bytes, executor_.gpu_bytes() + 1) - executor_.gpu_bytes();
   }
-  CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
+  CacheShape shape = ShapeCache(options, DefaultsOf(executor_), table);
   // The new ones come last.
   const std::uint32_t used = new_levels == 0 ? shape.buckets
                              : new_levels >= table.levels
@@ -133,7 +133,7 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
                                  : table.level_views[new_levels - 1].first_index;
   // What there is no memory for is left out: more and more of the cache first, then long keys, then
   // the directory.
-  while (!TrySetAccelerators(executor, shape, options.policy, used)) {
+  while (!TrySetAccelerators(executor_, shape, options.policy, used)) {
     if (shape.frames != 0) {
       shape.frames /= 2;
     } else if (shape.key_words > 1) {
@@ -159,33 +159,33 @@ void CacheManager::SetShape(const CacheShape& shape) {
   stats_.policy = on_ ? options_.policy : CachePolicy::kOff;
 }
 
-bool CacheManager::FollowGrowth(Executor& executor, const TableView& table) {
+bool CacheManager::FollowGrowth(const TableView& table) {
   // (Of limited memory there may be none for two directories at once.)
   if (limited()) return false;
   const Turn turn(*this, true);
-  CutRefresh(executor);
-  const CacheShape shape = ShapeCache(options_, DefaultsOf(executor), table);
-  if (executor.FollowGrowth(table, shape, options_.policy)) {
+  CutRefresh();
+  const CacheShape shape = ShapeCache(options_, DefaultsOf(executor_), table);
+  if (executor_.FollowGrowth(table, shape, options_.policy)) {
     SetShape(shape);
     return true;
   }
-  executor.SetTable(table, false);  // what it had may be gone: nobody refreshes that
+  executor_.SetTable(table, false);  // what it had may be gone: nobody refreshes that
   BeginChange();
   return false;
 }
 
-void CacheManager::Stop(Executor& executor) {
+void CacheManager::Stop() {
   const Turn turn(*this, true);
   {
-    const MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     on_ = changing_ = false;
     ended_ = begun_ = requested_;
+    WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return waiting_ == 0; });
   }
-  if (std::exchange(refreshing_, false)) executor.CutCacheRefresh();
+  if (std::exchange(refreshing_, false)) executor_.CutCacheRefresh();
 }
 
-bool CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operations,
-                           const FindTotals& totals) {
+bool CacheManager::Advance(Haste haste, std::uint64_t operations, const FindTotals& totals) {
   if (!on_ && haste == Haste::kBegin) return true;
   const Turn turn(*this, haste == Haste::kWait);
   if (!turn.has()) return true;
@@ -195,21 +195,23 @@ bool CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
   const double now = Now();
   const CacheNeed need = on_ && haste != Haste::kLook ? schedule_.Advance(operations, totals_, now)
                                                       : CacheNeed::kNothing;
-  const bool ended = refreshing_ && executor.CacheRefreshEnded();
-  const bool may_begin = haste != Haste::kLook || executor.kind() == ExecutorKind::kCuda;
-  const CacheShape* const shape = on_ && may_begin && (!refreshing_ || ended)
-                                      ? executor.BackCache(haste == Haste::kWait)
+  const bool ended = refreshing_ && executor_.CacheRefreshEnded();
+  const auto may_begin = [&] {
+    return haste != Haste::kLook || executor_.kind() == ExecutorKind::kCuda;
+  };
+  const CacheShape* const shape = on_ && may_begin() && (!refreshing_ || ended)
+                                      ? executor_.BackCache(haste == Haste::kWait)
                                       : nullptr;
   if (shape != nullptr && !opened_) {
     if (options_.policy == CachePolicy::kTinyLfu && shape->frames >= shape->buckets) {
-      executor.OpenCache();
+      executor_.OpenCache();
     }
     opened_ = true;
   }
   {
     const MutexLock lock(mutex_);
     if (ended) {
-      CountRefresh(executor, now);
+      CountRefresh(now);
     } else if (!refreshing_ && need == CacheNeed::kRefresh && requested_ == begun_) {
       ++requested_;
     }
@@ -230,7 +232,7 @@ bool CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
     schedule_.Begin();
     range_ = ProfilerRange("refresh");
     try {
-      executor.RefreshCache(totals_.found - std::exchange(aged_at_, totals_.found));
+      executor_.RefreshCache(totals_.found - std::exchange(aged_at_, totals_.found));
     } catch (...) {  // what it left is for the next one: frames that hold nothing yet
       schedule_.End(totals_, now, 0);
       const MutexLock lock(mutex_);
@@ -238,7 +240,7 @@ bool CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
       throw;
     }
   } else if (need == CacheNeed::kAgeing && options_.policy == CachePolicy::kTinyLfu) {
-    executor.AgeCache(totals_.found - std::exchange(aged_at_, totals_.found));
+    executor_.AgeCache(totals_.found - std::exchange(aged_at_, totals_.found));
   }
   return true;
 }
@@ -253,18 +255,30 @@ bool CacheManager::Ended(std::uint64_t number) {
   return ended_ >= number;
 }
 
-void CacheManager::Await(Executor& executor) {
+void CacheManager::Await() {
   {
     MutexLock lock(mutex_);
     WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !busy_; });
     if (!refreshing_) return;
+    ++waiting_;
   }
-  executor.AwaitCacheRefresh();
+  const auto end = [&] {
+    const MutexLock lock(mutex_);
+    --waiting_;
+    changed_.notify_all();
+  };
+  try {
+    executor_.AwaitCacheRefresh();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
 }
 
-void CacheManager::WithoutRefresh(Executor& executor, const std::function<void()>& action) {
+void CacheManager::WithoutRefresh(const std::function<void()>& action) {
   const Turn turn(*this, true);
-  CutRefresh(executor);
+  CutRefresh();
   action();
 }
 

@@ -20,31 +20,34 @@ namespace gpm {
 /// Thread safety: any thread.
 class CacheManager {
  public:
-  /// @throws as ValidateCacheOptions
-  CacheManager(const CacheOptions& options, PmTracer* tracer)
-      : options_(options), tracer_(tracer), schedule_(options.refresh_interval) {
+  /// @param executor outlives what is done until Stop @throws as ValidateCacheOptions
+  CacheManager(Executor& executor, const CacheOptions& options, PmTracer* tracer)
+      : executor_(executor),
+        options_(options),
+        tracer_(tracer),
+        schedule_(options.refresh_interval) {
     ValidateCacheOptions(options);
   }
 
   /// Gives the executor a table, and ends a refresh under way. There are none until Reset: until
   /// then the table changes, and none begins. REQUIRES: the caller is alone until then.
-  void SetTable(Executor& executor, const TableView& table);
+  void SetTable(const TableView& table);
 
   /// Gives the executor a table of which the addressable levels are the same: both stay.
-  void KeepTable(Executor& executor, const TableView& table);
+  void KeepTable(const TableView& table);
 
   /// Makes them anew for the executor's table: the directory as the table is now, the cache empty.
   /// Without what GPU memory has no room for. REQUIRES: no batch runs. @throws Error
   /// @param new_levels so many levels, the highest, hold nothing yet, and are not read
-  void Reset(Executor& executor, const TableView& table, std::uint32_t new_levels);
+  void Reset(const TableView& table, std::uint32_t new_levels);
 
   /// Gives the executor a table that got one more level, of which batches drain the oldest from now
   /// on. The directory follows, and the cache, where that can be. REQUIRES: no batch runs.
   /// @return false where there is nothing to follow, or no memory: as before the call, but for that
-  bool FollowGrowth(Executor& executor, const TableView& table);
+  bool FollowGrowth(const TableView& table);
 
   /// Gives their memory back, until Reset, as SetTable. REQUIRES: no batch runs.
-  void Drop(Executor& executor);
+  void Drop();
 
   /// What who takes a refresh further has time for.
   enum class Haste : std::uint8_t {
@@ -56,19 +59,20 @@ class CacheManager {
   /// was asked for has begun then, unless another is under way.
   /// @param operations that begin now @param totals of the batches that have ended so far
   /// @return false while the table changes: who wants one asks again when that is over
-  bool Advance(Executor& executor, Haste haste, std::uint64_t operations, const FindTotals& totals);
+  bool Advance(Haste haste, std::uint64_t operations, const FindTotals& totals);
 
-  /// Ends it all: the executor is not used any more. Whoever waits for a refresh waits no longer.
-  void Stop(Executor& executor);
+  /// Ends it all: the executor is not used any more, whoever calls what. Whoever waits for a
+  /// refresh waits no longer, but until the one under way has ended.
+  void Stop();
 
   /// Asks for a refresh that begins from now on. @return its number
   std::uint64_t Request();
   bool Ended(std::uint64_t number);
   /// Waits for the refresh under way, if there is one.
-  void Await(Executor& executor);
+  void Await();
 
   /// Does what no refresh may run beside: none is under way meanwhile, and none begins.
-  void WithoutRefresh(Executor& executor, const std::function<void()>& action);
+  void WithoutRefresh(const std::function<void()>& action);
 
   CacheStats Stats();
   /// Whether the executor's memory is limited to so many bytes.
@@ -82,14 +86,15 @@ class CacheManager {
   void SetShape(const CacheShape& shape);
   /// By who has the turn, before what a refresh reads changes: one that is under way ends early, as
   /// if it had not begun yet.
-  void CutRefresh(Executor& executor);
+  void CutRefresh();
   /// By who has the turn: a refresh was done.
-  void CountRefresh(Executor& executor, double now) GPM_REQUIRES(mutex_);
+  void CountRefresh(double now) GPM_REQUIRES(mutex_);
   /// By who has the turn: no refresh is under way any more.
   void EndRefresh() GPM_REQUIRES(mutex_);
   /// By who has the turn: there is no cache until Reset.
   void BeginChange();
 
+  Executor& executor_;
   const CacheOptions options_;
   PmTracer* const tracer_;
   Mutex mutex_;
@@ -98,6 +103,8 @@ class CacheManager {
   std::uint64_t begun_ GPM_GUARDED_BY(mutex_) = 0;
   std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;  ///< or given up, as there is no cache any more
   CacheStats stats_ GPM_GUARDED_BY(mutex_);
+  std::uint64_t waiting_ GPM_GUARDED_BY(mutex_) =
+      0;                                          ///< threads, in the executor, without the turn
   bool busy_ GPM_GUARDED_BY(mutex_) = false;      ///< somebody has the turn
   bool changing_ GPM_GUARDED_BY(mutex_) = false;  ///< the table, so that there is no cache yet
   // Whoever has the turn may change the rest, and ask the executor for anything.

@@ -118,15 +118,14 @@ bool Compaction::Turn() {
 void Compaction::GiveBackEnd() {
   try {
     // (A refresh on a GPU reads the pool, of which the GPU lets go for a moment.)
-    store_.cache_.WithoutRefresh(*store_.executor_,
-                                 [&]() GPM_NOT_CHECKED { store_.pool_->GiveBackEnd(); });
+    store_.cache_.WithoutRefresh([&]() GPM_NOT_CHECKED { store_.pool_->GiveBackEnd(); });
   } catch (const Error& error) {
     // (A file that can't be cut is as it was.)
     if (error.code() != ErrorCode::kIo) store_.health_.SetUnusable("the pool's end was given back");
     throw;
   }
   Pool& pool = *store_.pool_;
-  store_.cache_.KeepTable(*store_.executor_, MakeTableView(pool.base(), pool.superblock()));
+  store_.cache_.KeepTable(MakeTableView(pool.base(), pool.superblock()));
   store_.space_.GiveBackMemory();
   const std::uint64_t left = pool.mapping().mapped_bytes();
   store_.given_back_ += bytes_ - std::min(bytes_, left);

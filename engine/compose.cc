@@ -82,7 +82,7 @@ bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
   if (!resizer_.BeginComposing(sizes)) return false;
   try {
     // (A refresh would read the values of items that may not have come yet.)
-    cache_.WithoutRefresh(*executor_, run);
+    cache_.WithoutRefresh(run);
     resizer_.EndComposing();
   } catch (...) {
     health_.AllOrUnusable("a bulk load was given up", [&]() GPM_REQUIRES(store_state) {

@@ -75,8 +75,8 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   bool too_small = false;
   try {
     const Clock::time_point directory = Clock::now();
-    accelerated_ = accelerated_ && cache_.FollowGrowth(executor_, larger);
-    if (!accelerated_) cache_.SetTable(executor_, larger);
+    accelerated_ = accelerated_ && cache_.FollowGrowth(larger);
+    if (!accelerated_) cache_.SetTable(larger);
     const Clock::duration taken = Clock::now() - directory;
     directory_seconds_ += std::chrono::duration<double>(taken).count();
     composing += taken;
@@ -106,11 +106,11 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   }
   health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
     if (accelerated_) {
-      cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+      cache_.KeepTable(MakeTableView(pool_.base(), pool_.superblock()));
     } else {
       RefreshTable();
     }
-    cache_.Await(executor_);  // a refresh may have begun, which reads the levels
+    cache_.Await();  // a refresh may have begun, which reads the levels
     image.reset();
     if (left == 0) return;
     MakeAccelerators();
@@ -159,8 +159,8 @@ bool Resizer::BeginComposing(const LevelSizes& sizes) {
     pool_.PlaceLevels(sizes, false);  // so that there is room
     composed_ = Composed{std::move(image), sizes};
     const TableView view = ComposedView();
-    cache_.SetTable(executor_, view);
-    cache_.Reset(executor_, view, view.levels);
+    cache_.SetTable(view);
+    cache_.Reset(view, view.levels);
     accelerated_ = true;
   } catch (const Error& error) {
     AbandonComposing();
@@ -178,10 +178,10 @@ void Resizer::EndComposing() {
   const Extent place = pool_.PlaceLevels(composed_->sizes, false);
   composed_->image->WriteTo(pool_.base() + place.offset);
   pool_.ReplaceLevels(composed_->sizes, place);
-  cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  cache_.KeepTable(MakeTableView(pool_.base(), pool_.superblock()));
   ++resizes_;
   ++composed_resizes_;
-  cache_.Await(executor_);  // a refresh may have begun, which reads the levels
+  cache_.Await();  // a refresh may have begun, which reads the levels
   composed_.reset();
 }
 

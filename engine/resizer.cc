@@ -38,14 +38,14 @@ Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, D
 }
 
 void Resizer::RefreshTable() {
-  cache_.SetTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  cache_.SetTable(MakeTableView(pool_.base(), pool_.superblock()));
   accelerated_ = false;
 }
 
 void Resizer::FollowGrowth() {
   const Clock::time_point start = Clock::now();
-  accelerated_ = accelerated_ &&
-                 cache_.FollowGrowth(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  accelerated_ =
+      accelerated_ && cache_.FollowGrowth(MakeTableView(pool_.base(), pool_.superblock()));
   directory_seconds_ += SecondsSince(start);
   if (accelerated_) return;
   RefreshTable();
@@ -55,13 +55,13 @@ void Resizer::FollowGrowth() {
 void Resizer::MakeAccelerators(std::uint32_t new_levels) {
   if (accelerated_) return;
   const Clock::time_point start = Clock::now();
-  cache_.Reset(executor_, MakeTableView(pool_.base(), pool_.superblock()), new_levels);
+  cache_.Reset(MakeTableView(pool_.base(), pool_.superblock()), new_levels);
   accelerated_ = true;
   directory_seconds_ += SecondsSince(start);
 }
 
 void Resizer::DropAccelerators() {
-  cache_.Drop(executor_);
+  cache_.Drop();
   accelerated_ = false;
 }
 
@@ -174,7 +174,7 @@ void Resizer::EndDraining() {
 
 void Resizer::DropOldestLevel() {
   pool_.DropOldestLevel();
-  cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  cache_.KeepTable(MakeTableView(pool_.base(), pool_.superblock()));
 }
 
 void Resizer::LogEnd(double seconds) {

@@ -86,7 +86,7 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       attributes_(ReadAttributes(pool_->superblock().attributes)),
       log_(open.log),
       executor_(MakeExecutor(open, *pool_, &log_)),
-      cache_(open.cache, pool_->mapping().persist().tracer()),
+      cache_(*executor_, open.cache, pool_->mapping().persist().tracer()),
       space_(*pool_, *executor_, health_, {pool_->superblock().geometry, open.growth}),
       resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth,
                open.growth_pause),
@@ -280,7 +280,7 @@ bool StoreImpl::TryReserve(std::uint64_t items, bool keeps) {
 }
 
 void StoreImpl::AdvanceRefresh() {
-  while (!cache_.Advance(*executor_, CacheManager::Haste::kWait, 0, admission_.Totals())) {
+  while (!cache_.Advance(CacheManager::Haste::kWait, 0, admission_.Totals())) {
     { const Admission::Entered entered(admission_); }  // it is who is alone that changes the table
     health_.Check();
   }
@@ -296,7 +296,7 @@ std::uint64_t StoreImpl::RefreshCache() {
 void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
   while (!cache_.Ended(refresh)) {
     health_.Check();
-    cache_.Await(*executor_);
+    cache_.Await();
     AdvanceRefresh();
   }
   LogRefreshes();
@@ -304,8 +304,8 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
 }
 
 bool StoreImpl::CacheRefreshDone(std::uint64_t refresh) {
-  if (!closed() && !cache_.Ended(refresh)) {
-    cache_.Advance(*executor_, CacheManager::Haste::kLook, 0, admission_.Totals());
+  if (!cache_.Ended(refresh)) {
+    cache_.Advance(CacheManager::Haste::kLook, 0, admission_.Totals());
   }
   return cache_.Ended(refresh);
 }
@@ -396,7 +396,7 @@ void StoreImpl::Close() {
   }
   if (!usable) attempt([&] { health_.Check(); });  // which every ticket says, and Close need not
   admission_.FailUnfinished(failure);
-  attempt([&] { cache_.Stop(*executor_); });
+  attempt([&] { cache_.Stop(); });
   keeper_.reset();
   kept_index_.Drop();  // which may be in the executor's memory, as may be
   if (bound_ != nullptr) bound_->uses().Drop();

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -41,12 +44,16 @@ class SlowRefreshes : public CpuExecutor<Setup> {
   }
   bool CacheRefreshEnded() override { return !under_way; }
   double CacheRefreshSeconds() override { return 0.5; }
-  void AwaitCacheRefresh() override { under_way = false; }
+  void AwaitCacheRefresh() override {
+    if (on_await) on_await();
+    under_way = false;
+  }
   void CutCacheRefresh() override {
     under_way = false;
     ++cut;
   }
 
+  std::function<void()> on_await;
   bool under_way = false;
   int begun = 0;
   int cut = 0;
@@ -63,12 +70,12 @@ class CacheManagerTest : public PoolTest {
     options.refresh_interval = 0;
     pool_ = Pool::Create(NewPath(), Config(), {});
     executor_ = std::make_unique<SlowRefreshes>(1, pool_->mapping());
-    manager_ = std::make_unique<CacheManager>(options, nullptr);
-    manager_->SetTable(*executor_, Table());
-    manager_->Reset(*executor_, Table(), 0);
+    manager_ = std::make_unique<CacheManager>(*executor_, options, nullptr);
+    manager_->SetTable(Table());
+    manager_->Reset(Table(), 0);
   }
   TableView Table() const { return MakeTableView(pool_->base(), pool_->superblock()); }
-  bool Advance() { return manager_->Advance(*executor_, CacheManager::Haste::kWait, 0, {}); }
+  bool Advance() { return manager_->Advance(CacheManager::Haste::kWait, 0, {}); }
   /// @return the number of one that was asked for now, and has begun
   std::uint64_t Begin() {
     const std::uint64_t number = manager_->Request();
@@ -84,7 +91,7 @@ class CacheManagerTest : public PoolTest {
 
 TEST_F(CacheManagerTest, WhoWaitsForARefreshThatIsCutWaitsForTheNext) {
   const std::uint64_t asked = Begin();
-  manager_->WithoutRefresh(*executor_, [this] { EXPECT_FALSE(executor_->under_way); });
+  manager_->WithoutRefresh([this] { EXPECT_FALSE(executor_->under_way); });
   EXPECT_EQ(executor_->cut, 1);
   EXPECT_FALSE(manager_->Ended(asked));
   Advance();  // begins it again
@@ -102,7 +109,7 @@ TEST_F(CacheManagerTest, WhoWaitsForARefreshThatIsCutWaitsForTheNext) {
 TEST_F(CacheManagerTest, WhoAskedWhileItWasCutIsNotForgotten) {
   const std::uint64_t first = Begin();
   const std::uint64_t second = manager_->Request();
-  manager_->WithoutRefresh(*executor_, [] {});
+  manager_->WithoutRefresh([] {});
   const std::uint64_t third = manager_->Request();
   for (int i = 0; i < 3; ++i) {
     Advance();
@@ -116,12 +123,12 @@ TEST_F(CacheManagerTest, ANewTableCutsARefreshWhichIsThatOfTheNewOneThen) {
     const std::uint64_t asked = Begin();
     const int cut = executor_->cut;
     if (dropped) {
-      manager_->Drop(*executor_);
+      manager_->Drop();
     } else {
-      manager_->SetTable(*executor_, Table());
+      manager_->SetTable(Table());
     }
     EXPECT_EQ(executor_->cut, cut + 1);
-    manager_->Reset(*executor_, Table(), 0);
+    manager_->Reset(Table(), 0);
     EXPECT_FALSE(manager_->Ended(asked));
     Advance();
     EXPECT_TRUE(executor_->under_way);
@@ -135,14 +142,14 @@ TEST_F(CacheManagerTest, OneAskedForWhileTheTableChangesIsOfTheNewOne) {
   for (const bool dropped : {false, true}) {
     const int begun = executor_->begun;
     if (dropped) {
-      manager_->Drop(*executor_);
+      manager_->Drop();
     } else {
-      manager_->SetTable(*executor_, Table());
+      manager_->SetTable(Table());
     }
     const std::uint64_t asked = manager_->Request();
     EXPECT_FALSE(Advance());
     EXPECT_FALSE(manager_->Ended(asked));
-    manager_->Reset(*executor_, Table(), 0);
+    manager_->Reset(Table(), 0);
     EXPECT_EQ(executor_->begun, begun);
     EXPECT_TRUE(Advance());
     EXPECT_EQ(executor_->begun, begun + 1);
@@ -155,7 +162,7 @@ TEST_F(CacheManagerTest, OneAskedForWhileTheTableChangesIsOfTheNewOne) {
 TEST_F(CacheManagerTest, OneThatHasEndedIsCountedWhoeverSeesIt) {
   const std::uint64_t asked = Begin();
   executor_->under_way = false;
-  manager_->WithoutRefresh(*executor_, [] {});
+  manager_->WithoutRefresh([] {});
   EXPECT_EQ(executor_->cut, 0);
   EXPECT_TRUE(manager_->Ended(asked));
   EXPECT_EQ(manager_->Stats().refreshes, 1u);
@@ -164,9 +171,35 @@ TEST_F(CacheManagerTest, OneThatHasEndedIsCountedWhoeverSeesIt) {
 
 TEST_F(CacheManagerTest, NobodyWaitsAfterTheEnd) {
   const std::uint64_t asked = Begin();
-  manager_->Stop(*executor_);
+  manager_->Stop();
   EXPECT_EQ(executor_->cut, 1);
   EXPECT_TRUE(manager_->Ended(asked));
+}
+
+/// Who waits uses the executor, which goes when Stop returns.
+TEST_F(CacheManagerTest, TheEndWaitsForWhoWaitsInTheExecutor) {
+  const std::uint64_t asked = Begin();
+  std::promise<void> waits;
+  std::promise<void> may_end;
+  executor_->on_await = [&] {
+    waits.set_value();
+    may_end.get_future().wait();
+  };
+  std::future<void> waiter = std::async(std::launch::async, [&] { manager_->Await(); });
+  waits.get_future().wait();
+  std::future<void> stop = std::async(std::launch::async, [&] { manager_->Stop(); });
+  EXPECT_EQ(stop.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  may_end.set_value();
+  stop.get();
+  waiter.get();
+  executor_.reset();
+  EXPECT_TRUE(manager_->Ended(asked));
+  const std::uint64_t late = manager_->Request();
+  for (const auto haste : {CacheManager::Haste::kLook, CacheManager::Haste::kWait}) {
+    manager_->Advance(haste, 0, {});
+  }
+  manager_->Await();
+  EXPECT_TRUE(manager_->Ended(late));
 }
 
 }  // namespace
