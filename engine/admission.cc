@@ -28,14 +28,20 @@ class GPM_SCOPED_CAPABILITY Admission::InFlightLock {
   MutexLock lock_;
 };
 
-Admission::Alone::Alone(Admission& admission, Telling telling)
+Admission::Alone::Alone(Admission& admission, Telling telling, Scopes scopes)
     : admission_(admission), telling_(telling) {
   MutexLock lock(admission_.mutex_);
-  admission_.RefuseCallersScope();
+  if (scopes == Scopes::kAwait) admission_.RefuseCallersScope();
   ++admission_.alone_asked_;
   WaitUntil(lock, admission_.changed_, admission_.tracer_, [&]() GPM_REQUIRES(admission_.mutex_) {
-    return !admission_.exclusive_ && admission_.first_in_ == 0 && !admission_.HasOpenScope();
+    const bool open = admission_.HasOpenScope();
+    holds_ = !open || scopes == Scopes::kAwait;
+    return !holds_ || (!open && !admission_.exclusive_ && admission_.first_in_ == 0);
   });
+  if (!holds_) {
+    admission_.EndAlone();
+    return;
+  }
   admission_.exclusive_ = true;
   while (!admission_.active_.empty()) {
     // Batches that were started and not waited for are ended here: their owner may be this thread.
@@ -54,14 +60,19 @@ Admission::Alone::Alone(Admission& admission, Telling telling)
 }
 
 Admission::Alone::~Alone() {
+  if (!holds_) return;
   {
     const MutexLock lock(admission_.mutex_);
     admission_.exclusive_ = false;
     admission_.first_in_ = admission_.entering_;
-    ++admission_.alone_ended_;
-    admission_.changed_.notify_all();
+    admission_.EndAlone();
   }
   if (telling_ == Telling::kAtEnd) admission_.log_.Tell();
+}
+
+void Admission::EndAlone() {
+  ++alone_ended_;
+  changed_.notify_all();
 }
 
 bool Admission::Alone::IsAwaited() const {
@@ -113,8 +124,8 @@ void Admission::RefuseScope() {
   RefuseCallersScope();
 }
 
-bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
-                         Epochs::SlotRange* recycle) {
+Admission::Admitted Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
+                                        Epochs::SlotRange* recycle) {
   Entered entered(*this);
   if (in_flight->demand.scope && !CallerHasOpenScope()) {
     if (!in_flight->goes_after) in_flight->goes_after = alone_asked_;
@@ -124,11 +135,13 @@ bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_r
   }
   health_.Check();
   // (The kernels of a scope look at addressable levels alone.)
-  if (draining_.IsOver() || (draining_.active() && in_flight->demand.scope)) return false;
-  if (!space_.HasRoomFor(in_flight->demand, made_room)) return false;
+  if (draining_.IsOver() || (draining_.active() && in_flight->demand.scope)) {
+    return Admitted::kAfterRoom;
+  }
+  if (!space_.HasRoomFor(in_flight->demand, made_room)) return Admitted::kAfterRoom;
   if (!made_room && in_flight->demand.most.cells > 0 && space_.CanAddSpareCells() &&
       !HasOpenScope()) {
-    return false;  // those in flight end soon
+    return Admitted::kAfterSpareCells;  // those in flight end soon
   }
   in_flight->id = space_.epochs().next_id();
   const auto place = active_.emplace(in_flight->id, in_flight).first;
@@ -145,7 +158,7 @@ bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_r
     in_flight->beside_writes |= Writes(other->demand);
     other->beside_writes |= Writes(in_flight->demand);
   }
-  return true;
+  return Admitted::kYes;
 }
 
 void Admission::SetStarted(InFlight& in_flight, std::shared_ptr<BatchTask> task) {

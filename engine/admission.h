@@ -81,24 +81,32 @@ class Admission {
         tracer_(tracer) {}
 
   enum class Telling : std::uint8_t { kAtEnd, kLater };
+  /// What who wants to be alone does about scopes that are open, or opened before its turn.
+  enum class Scopes : std::uint8_t {
+    kAwait,
+    kYield,  ///< does without: their owners may wait for the caller
+  };
 
   /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
   /// open are waited for, while batches go on; new scopes wait for it in turn.
   class GPM_SCOPED_CAPABILITY Alone {
    public:
     /// @param telling whether the log is told at the end
-    /// @throws Error(kBusy) when the caller itself has opened a scope that is open
-    explicit Alone(Admission& admission, Telling telling = Telling::kAtEnd)
-        GPM_ACQUIRE(store_state);
+    /// @throws Error(kBusy) when the caller itself has opened a scope that is open, but for kYield
+    explicit Alone(Admission& admission, Telling telling = Telling::kAtEnd,
+                   Scopes scopes = Scopes::kAwait) GPM_ACQUIRE(store_state);
     ~Alone() GPM_RELEASE();
     Alone(const Alone&) = delete;
     Alone& operator=(const Alone&) = delete;
+    /// False only with kYield: the caller is not alone, and may do nothing.
+    bool holds() const { return holds_; }
     /// Whether anybody waits for its end, to enter or to be alone.
     bool IsAwaited() const;
 
    private:
     Admission& admission_;
     const Telling telling_;
+    bool holds_ = true;
   };
 
   /// Waits until nobody is alone, and holds the mutex during its life.
@@ -121,14 +129,18 @@ class Admission {
   /// @throws Error(kBusy) as Alone
   void RefuseScope();
 
+  enum class Admitted : std::uint8_t {
+    kYes,
+    kAfterRoom,        ///< that has to be made first, or the draining of a level be ended
+    kAfterSpareCells,  ///< that pays, but not to wait for a scope
+  };
   /// Takes a batch into flight, with what it is granted and what it has to drain, if there is room
   /// for it.
   /// @param made_room room was made for it, or refused
   /// @param recycle set to the erased slots that it is to give back
-  /// @return false when room has to be made first, or the draining of a level be ended
   /// @throws Error, std::bad_alloc; then it is not in flight
-  bool TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
-                Epochs::SlotRange* recycle);
+  Admitted TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
+                    Epochs::SlotRange* recycle);
   /// Its task has begun: any thread may end it.
   void SetStarted(InFlight& in_flight, std::shared_ptr<BatchTask> task);
   /// Makes as if a batch that could not be started, and was not, had never been admitted.
@@ -190,6 +202,7 @@ class Admission {
   bool HasOpenScope() const GPM_REQUIRES(mutex_);
   bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
   void RefuseCallersScope() const GPM_REQUIRES(mutex_);
+  void EndAlone() GPM_REQUIRES(mutex_);
   ReclaimPositions PositionsAfterFailure() noexcept;
   /// Holds the mutex while some batch is in flight, so that nobody is alone.
   class InFlightLock;

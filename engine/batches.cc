@@ -126,12 +126,19 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
   in_flight->watch = std::move(watch);
   if (!demand.scope) in_flight->range = ProfilerRange("batch", demand.operations);
   Epochs::SlotRange recycle;
-  for (bool made_room = false; !admission_.TryAdmit(in_flight, made_room, &recycle);
-       made_room = true) {
+  bool made_room = false;
+  for (;;) {
+    using Admitted = Admission::Admitted;
+    const Admitted admitted = admission_.TryAdmit(in_flight, made_room, &recycle);
+    if (admitted == Admitted::kYes) break;
     // (Its log may close the store: who starts the batch tells it afterwards.)
-    const Admission::Alone alone(admission_, Admission::Telling::kLater);
+    const Admission::Alone alone(
+        admission_, Admission::Telling::kLater,
+        admitted == Admitted::kAfterRoom ? Admission::Scopes::kAwait : Admission::Scopes::kYield);
+    if (!alone.holds()) continue;
     health_.Check();
     MakeRoom(demand);
+    made_room = true;
   }
   if (keeper_ != nullptr && demand.kind != Op::kFind) keeper_->NoteChange();
   try {

@@ -202,7 +202,9 @@ void StoreImpl::CompactIfSparse() noexcept {
         if (!goes_on(entered.HasOpenScope())) return;
       }
       {
-        const Admission::Alone alone(admission_, Admission::Telling::kLater);
+        const Admission::Alone alone(admission_, Admission::Telling::kLater,
+                                     Admission::Scopes::kYield);
+        if (!alone.holds()) continue;  // a scope was opened meanwhile
         if (!goes_on(false)) return;
         if (!compaction) {
           compaction.emplace(*this);

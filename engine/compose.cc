@@ -102,7 +102,8 @@ bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
 bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   const std::uint64_t n = inserts.results.size();
   if (!snapshots_.AwaitSnapshotCopied()) return false;
-  const Admission::Alone alone(admission_);
+  const Admission::Alone alone(admission_, Admission::Telling::kAtEnd, Admission::Scopes::kYield);
+  if (!alone.holds()) return false;
   const std::optional<LevelSizes> sizes = SizesToCompose(n);
   if (!sizes) return false;
   const std::uint64_t cells = space_.MissingCells(n);
@@ -131,7 +132,8 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
 
 bool StoreImpl::ComposeParts(std::uint64_t inserts, const NextPart& next) {
   if (!snapshots_.AwaitSnapshotCopied()) return false;
-  const Admission::Alone alone(admission_);
+  const Admission::Alone alone(admission_, Admission::Telling::kAtEnd, Admission::Scopes::kYield);
+  if (!alone.holds()) return false;
   const std::optional<LevelSizes> sizes = SizesToCompose(inserts);
   if (!sizes) return false;
   pool_->mapping().MakeReady(EndOfComposed(*sizes, inserts), true);

@@ -451,6 +451,56 @@ class FakeScope {
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
 };
 
+/// A scope that is open, but not for the next ones that look: as if it were opened behind those.
+class LateScope : public FakeTask {
+ public:
+  LateScope() { closed = false; }
+  bool Complete() const override { return closed || looks-- > 0; }
+
+  mutable std::atomic<int> looks{0};
+};
+
+/// Its owner may wait for who does what is optional: that does without being alone.
+TEST_F(FailureTest, WhatIsOptionalDoesNotWaitForAScopeThatIsOpenedMeanwhile) {
+  OpenOptions options = Options();
+  options.compact_below = 0.3;
+  const auto store = StoreImpl::Create(NewPath(), test::Shape(kKeySize, kValueSize), options);
+  ApplyTo(*store, Inserts(0, 5000));
+  const auto erase = [&](std::uint64_t first, std::uint64_t end) {
+    TestBatch batch(kKeySize, kValueSize);
+    for (std::uint64_t key = first; key < end; ++key) batch.Add(Op::kErase, key, 0);
+    ApplyTo(*store, std::move(batch));
+  };
+  const auto scope = std::make_shared<LateScope>();
+  const auto in_flight = store->StartTask(scope, {.most = {4, 4}, .inserts = true});
+  const std::uint64_t slots = store->Stats().capacity_slots;
+  const auto returns = [&](const std::function<void()>& call) {
+    std::future<void> done = std::async(std::launch::async, call);
+    const bool returned = done.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    if (!returned) {
+      scope->closed = true;
+      store->Wait(in_flight);
+    }
+    done.get();
+    return returned;
+  };
+  scope->looks = 1;  // of CompactIfSparse, before it wants to be alone
+  EXPECT_TRUE(returns([&] { erase(0, 4900); }));
+  EXPECT_LT(scope->looks, 0) << "nothing wanted to be alone";
+  EXPECT_EQ(store->Stats().capacity_slots, slots);
+  TestBatch inserts = Inserts(10'000, 5000);
+  const Batch batch = inserts.Mixed();
+  EXPECT_TRUE(returns([&] {
+    bool results_on_host = false;
+    EXPECT_FALSE(store->Compose(batch, &results_on_host));
+  }));
+  EXPECT_TRUE(returns([&] { const FakeScope other(*store); })) << "waits for who has given up";
+  scope->closed = true;
+  store->Wait(in_flight);
+  erase(4900, 4901);
+  EXPECT_LT(store->Stats().capacity_slots, slots);
+}
+
 TEST_F(FailureTest, ScopesThatOverlapDoNotKeepAResizeWaiting) {
   const auto store = NewImpl(NewPath());
   ApplyTo(*store, Inserts(0, 10));
