@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -63,7 +64,8 @@ class OtherWork {
 /// Upserts of keys 1 to n, in GPU memory. (0 is one of those that no cache has.)
 class Upserts {
  public:
-  explicit Upserts(std::size_t n) : keys_(Numbers(n)), values_(ValuesOf(n)), results_(n) {}
+  explicit Upserts(std::size_t n)
+      : size_(n), keys_(Numbers(n)), values_(ValuesOf(n)), results_(n) {}
   void Apply(Store& store, std::size_t first, std::size_t n) {
     store.Apply(
         {.op = Op::kUpsert,
@@ -74,12 +76,15 @@ class Upserts {
   std::vector<Result> Results() const { return results_.Host(); }
   /// What a store finds of all of them.
   std::vector<Value> Find(Store& store) {
-    const OnDevice<Value> found(results_.Host().size());
+    const OnDevice<Value> found(size_);
+    Find(store, found);
+    return found.Host();
+  }
+  void Find(Store& store, const OnDevice<Value>& found) {
     store.Apply({.op = Op::kFind,
                  .keys = keys_.In(),
                  .found = found.Out(),
-                 .results = {results_.data(), results_.Host().size()}});
-    return found.Host();
+                 .results = {results_.data(), size_}});
   }
   static std::vector<Value> ValuesOf(std::size_t n) {
     std::vector<Value> values(n);
@@ -94,6 +99,7 @@ class Upserts {
     return numbers;
   }
 
+  const std::size_t size_;
   const OnDevice<std::uint64_t> keys_;
   const OnDevice<Value> values_;
   const OnDevice<Result> results_;
@@ -248,6 +254,28 @@ TEST_F(OtherWorkTest, SnapshotsAreTaken) {
            EXPECT_EQ(store.Snapshot(path + ".1", {.base = path + ".0"}).items, kItems);
            store.Snapshot(path + ".2");
          });
+}
+
+TEST_F(OtherWorkTest, TheHostReads) {
+  constexpr std::size_t kItems = 60'000;
+  Upserts upserts(kItems);
+  const OnDevice<Value> found(kItems);
+  OpenOptions open = test::TestOpenOptions();
+  open.access.dealt_up_to = 1;  // every pool is a large one
+  open.cache.fraction = 0;
+  Beside(Shape(kItems), open, [&](Store& store, const std::function<void()>& begin) {
+    upserts.Apply(store, 0, kItems);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (store.Stats().read_by_host == 0) {  // its threads are started meanwhile
+      ASSERT_LT(std::chrono::steady_clock::now(), until);
+      upserts.Find(store, found);
+    }
+    begin();
+    const std::uint64_t before = store.Stats().read_by_host;
+    upserts.Find(store, found);
+    EXPECT_GT(store.Stats().read_by_host, before);
+  });
+  EXPECT_EQ(found.Host(), Upserts::ValuesOf(kItems));
 }
 
 TEST_F(OtherWorkTest, RefreshesEndWhileTheTableGrows) {
