@@ -114,7 +114,7 @@ CudaExecutor::~CudaExecutor() {
   const CurrentDevice current(device_, std::nothrow);
   workspaces_.clear();  // which waits for the last batches
   askings_.clear();
-  reader_.reset();
+  readers_ = {};
   // These wait for the streams and the event that go next.
   used_.Clear();
   unsorted_.Clear();
@@ -252,18 +252,23 @@ void CudaExecutor::PrepareHostReader() {
   inputs.value_size = value_size_;
   inputs.access = access_;
   if (!MayReadByHost(inputs)) return;
-  const std::lock_guard lock(reader_mutex_);
-  if (reader_ != nullptr) return;
+  const std::lock_guard lock(readers_mutex_);
+  if (readers_.back() != nullptr) return;
   try {
-    reader_ = std::make_unique<HostReader>(device_, value_size_);
+    for (auto& reader : readers_) {
+      if (reader == nullptr) reader = std::make_unique<HostReader>(device_, value_size_);
+    }
   } catch (const std::bad_alloc&) {
     // The GPU makes all reads.
   }
 }
 
 HostReader::Turn CudaExecutor::TakeHostReader() {
-  const std::lock_guard lock(reader_mutex_);
-  return HostReader::Turn(reader_.get());
+  const std::lock_guard lock(readers_mutex_);
+  for (const auto& reader : readers_) {
+    if (HostReader::Turn turn(reader.get()); turn) return turn;
+  }
+  return {};
 }
 
 std::shared_ptr<Workspace> CudaExecutor::TakeWorkspace() {

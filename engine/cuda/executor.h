@@ -386,8 +386,9 @@ class CudaExecutor : public Executor {
   std::vector<std::unique_ptr<Asking>> askings_;          ///< that no search has
   std::mutex copier_mutex_;  ///< guards what follows: making it takes some milliseconds
   std::unique_ptr<HostCopier> copier_;
-  std::mutex reader_mutex_;  ///< guards what follows
-  std::unique_ptr<HostReader> reader_;
+  std::mutex readers_mutex_;  ///< guards what follows
+  /// With two, the reads of one batch are made while the next is looked up.
+  std::array<std::unique_ptr<HostReader>, 2> readers_;
 };
 
 }  // namespace gpm

@@ -21,7 +21,7 @@ namespace gpm {
 /// address translations: it makes some 40 M reads a second there, a core of the host up to 50, and
 /// eight cores 230 (docs/TRIED.md, "Large pools"). They bring the values together in pinned memory,
 /// where they are one behind the other. The GPU makes a part of the reads meanwhile. One batch at a
-/// time has them; beside it, others have all their reads made by the GPU.
+/// time has a reader; one that finds none free has all its reads made by the GPU.
 ///
 /// Thread safety: any thread, and whoever has the turn for what it is for.
 class HostReader {
