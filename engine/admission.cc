@@ -29,19 +29,18 @@ class GPM_SCOPED_CAPABILITY Admission::InFlightLock {
 };
 
 Admission::Alone::Alone(Admission& admission, Telling telling, Scopes scopes)
-    : admission_(admission), telling_(telling) {
+    : admission_(admission), telling_(telling), counts_(scopes == Scopes::kAwait) {
   MutexLock lock(admission_.mutex_);
-  if (scopes == Scopes::kAwait) admission_.RefuseCallersScope();
-  ++admission_.alone_asked_;
+  if (counts_) {
+    admission_.RefuseCallersScope();
+    ++admission_.alone_asked_;
+  }
   WaitUntil(lock, admission_.changed_, admission_.tracer_, [&]() GPM_REQUIRES(admission_.mutex_) {
     const bool open = admission_.HasOpenScope();
-    holds_ = !open || scopes == Scopes::kAwait;
+    holds_ = !open || counts_;
     return !holds_ || (!open && !admission_.exclusive_ && admission_.first_in_ == 0);
   });
-  if (!holds_) {
-    admission_.EndAlone();
-    return;
-  }
+  if (!holds_) return;
   admission_.exclusive_ = true;
   while (!admission_.active_.empty()) {
     // Batches that were started and not waited for are ended here: their owner may be this thread.
@@ -65,19 +64,16 @@ Admission::Alone::~Alone() {
     const MutexLock lock(admission_.mutex_);
     admission_.exclusive_ = false;
     admission_.first_in_ = admission_.entering_;
-    admission_.EndAlone();
+    if (counts_) ++admission_.alone_ended_;
+    admission_.changed_.notify_all();
   }
   if (telling_ == Telling::kAtEnd) admission_.log_.Tell();
 }
 
-void Admission::EndAlone() {
-  ++alone_ended_;
-  changed_.notify_all();
-}
-
 bool Admission::Alone::IsAwaited() const {
   const MutexLock lock(admission_.mutex_);
-  return admission_.entering_ > 0 || admission_.alone_asked_ - admission_.alone_ended_ > 1;
+  return admission_.entering_ > 0 ||
+         admission_.alone_asked_ - admission_.alone_ended_ > (counts_ ? 1u : 0u);
 }
 
 Admission::Entered::Entered(Admission& admission) : admission_(admission), lock_(admission.mutex_) {

@@ -84,7 +84,7 @@ class Admission {
   /// What who wants to be alone does about scopes that are open, or opened before its turn.
   enum class Scopes : std::uint8_t {
     kAwait,
-    kYield,  ///< does without: their owners may wait for the caller
+    kYield,  ///< does without: their owners may wait for the caller. New ones do not wait for it
   };
 
   /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
@@ -106,6 +106,7 @@ class Admission {
    private:
     Admission& admission_;
     const Telling telling_;
+    const bool counts_;  ///< new scopes wait for it
     bool holds_ = true;
   };
 
@@ -202,7 +203,6 @@ class Admission {
   bool HasOpenScope() const GPM_REQUIRES(mutex_);
   bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
   void RefuseCallersScope() const GPM_REQUIRES(mutex_);
-  void EndAlone() GPM_REQUIRES(mutex_);
   ReclaimPositions PositionsAfterFailure() noexcept;
   /// Holds the mutex while some batch is in flight, so that nobody is alone.
   class InFlightLock;

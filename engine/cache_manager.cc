@@ -177,12 +177,21 @@ bool CacheManager::FollowGrowth(const TableView& table) {
 void CacheManager::Stop() {
   const Turn turn(*this, true);
   {
-    MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     on_ = changing_ = false;
     ended_ = begun_ = requested_;
-    WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return waiting_ == 0; });
   }
-  if (std::exchange(refreshing_, false)) executor_.CutCacheRefresh();
+  const auto await_others = [&] {
+    MutexLock lock(mutex_);
+    WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return waiting_ == 0; });
+  };
+  try {
+    if (std::exchange(refreshing_, false)) executor_.CutCacheRefresh();
+  } catch (...) {
+    await_others();
+    throw;
+  }
+  await_others();
 }
 
 bool CacheManager::Advance(Haste haste, std::uint64_t operations, const FindTotals& totals) {

@@ -43,7 +43,7 @@ class CacheManager {
 
   /// Gives the executor a table that got one more level, of which batches drain the oldest from now
   /// on. The directory follows, and the cache, where that can be. REQUIRES: no batch runs.
-  /// @return false where there is nothing to follow, or no memory: as before the call, but for that
+  /// @return false where there is nothing to follow: as before the call; or no memory: as SetTable
   bool FollowGrowth(const TableView& table);
 
   /// Gives their memory back, until Reset, as SetTable. REQUIRES: no batch runs.
@@ -61,8 +61,8 @@ class CacheManager {
   /// @return false while the table changes: who wants one asks again when that is over
   bool Advance(Haste haste, std::uint64_t operations, const FindTotals& totals);
 
-  /// Ends it all: the executor is not used any more, whoever calls what. Whoever waits for a
-  /// refresh waits no longer, but until the one under way has ended.
+  /// Ends it all: neither Advance nor Await use the executor any more. A refresh under way ends
+  /// early, and whoever waits for one waits no longer.
   void Stop();
 
   /// Asks for a refresh that begins from now on. @return its number

@@ -66,7 +66,8 @@ class Snapshots {
   /// Also by who is alone, if no export holds cells. @throws Error(kBusy) where this thread
   /// exports, or has a DeviceScope open
   void AwaitCopied();
-  /// The same of a snapshot alone, by who can do without. @return false: there is an export
+  /// Waits until no snapshot copies, by who can do without. @return false, at once: there is an
+  /// export
   bool AwaitSnapshotCopied();
   /// By who has the turn: nobody gets it any more, as the store is closed.
   void End();

@@ -307,7 +307,7 @@ bool StoreImpl::CacheRefreshDone(std::uint64_t refresh) {
   if (!cache_.Ended(refresh)) {
     cache_.Advance(CacheManager::Haste::kLook, 0, admission_.Totals());
   }
-  return cache_.Ended(refresh);
+  return cache_.Ended(refresh) || !health_.usable();  // of which Wait tells
 }
 
 void StoreImpl::LogRefreshes() {

@@ -265,7 +265,7 @@ TEST_F(ExportTest, OthersWaitForItsEnd) {
 
 /// Many inserts into a store without items need not be composed: they wait for no export, also
 /// where it began when they had looked whether there is one.
-TEST_F(ExportTest, BulkLoadsDoNotWaitForItsEnd) {
+TEST_F(ExportTest, WhatIsComposedDoesNotWaitForItsEnd) {
   Store store = Store::Create(NewPath(), Shape(8, kValueSize), TestOpenOptions());
   TestBatch batch(8, kValueSize);
   for (const std::uint64_t key : Numbers(0, 5000)) batch.Add(Op::kInsert, key, key);

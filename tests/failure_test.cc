@@ -460,6 +460,27 @@ class LateScope : public FakeTask {
   mutable std::atomic<int> looks{0};
 };
 
+/// Scopes wait for all that asked before them to be alone, whoever else did without meanwhile.
+TEST_F(FailureTest, WhoDoesWithoutBeingAloneLetsNoScopeInBeforeOthers) {
+  const auto store = StoreImpl::Create(NewPath(), test::Shape(kKeySize, kValueSize), Options());
+  std::optional<FakeScope> first(std::in_place, *store);
+  std::future<void> reserves = std::async(std::launch::async, [&] { store->Reserve(100'000); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::optional<FakeScope> second;
+  std::future<void> opens = std::async(std::launch::async, [&] { second.emplace(*store); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  TestBatch inserts = Inserts(0, 5000);
+  bool results_on_host = false;
+  EXPECT_FALSE(store->Compose(inserts.Mixed(), &results_on_host));
+  const auto soon = std::chrono::milliseconds(200);
+  EXPECT_EQ(opens.wait_for(soon), std::future_status::timeout) << "before who asked first";
+  first.reset();
+  EXPECT_EQ(reserves.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  opens.get();
+  reserves.get();
+  second.reset();
+}
+
 /// Its owner may wait for who does what is optional: that does without being alone.
 TEST_F(FailureTest, WhatIsOptionalDoesNotWaitForAScopeThatIsOpenedMeanwhile) {
   OpenOptions options = Options();
