@@ -17,16 +17,8 @@
 #include "tests/fork.h"
 #include "tests/test_util.h"
 
-namespace gpm {
+namespace gpm::test {
 namespace {
-
-using test::ApplyTo;
-using test::ErrorOf;
-using test::FailureTest;
-using test::FakeTask;
-using test::kKeySize;
-using test::kValueSize;
-using test::TestBatch;
 
 class FakeScope {
  public:
@@ -57,13 +49,13 @@ class LateScope : public FakeTask {
 
 /// Scopes wait for all that asked before them to be alone, whoever else did without meanwhile.
 TEST_F(FailureTest, WhoDoesWithoutBeingAloneLetsNoScopeInBeforeOthers) {
-  const auto store = StoreImpl::Create(NewPath(), test::Shape(kKeySize, kValueSize), Options());
+  const auto store = StoreImpl::Create(NewPath(), Shape(kKeySize, kValueSize), Options());
   std::optional<FakeScope> first(std::in_place, *store);
   std::future<void> reserves = std::async(std::launch::async, [&] { store->Reserve(100'000); });
-  while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::optional<FakeScope> second;
   std::future<void> opens = std::async(std::launch::async, [&] { second.emplace(*store); });
-  while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   TestBatch inserts = Inserts(0, 5000);
   bool results_on_host = false;
   EXPECT_FALSE(store->Compose(inserts.Mixed(), &results_on_host));
@@ -80,7 +72,7 @@ TEST_F(FailureTest, WhoDoesWithoutBeingAloneLetsNoScopeInBeforeOthers) {
 TEST_F(FailureTest, WhatIsOptionalDoesNotWaitForAScopeThatIsOpenedMeanwhile) {
   OpenOptions options = Options();
   options.compact_below = 0.3;
-  const auto store = StoreImpl::Create(NewPath(), test::Shape(kKeySize, kValueSize), options);
+  const auto store = StoreImpl::Create(NewPath(), Shape(kKeySize, kValueSize), options);
   ApplyTo(*store, Inserts(0, 5000));
   const auto erase = [&](std::uint64_t first, std::uint64_t end) {
     TestBatch batch(kKeySize, kValueSize);
@@ -157,7 +149,7 @@ TEST_F(FailureTest, BatchesGoOnWhileSomebodyWaitsForAScope) {
     store->ForEach([](auto, auto) {});
     visited = true;
   });
-  while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ApplyTo(*store, Inserts(0, 5));
   std::thread([&] { ApplyTo(*store, Inserts(5, 5)); }).join();
   { const FakeScope own(*store); }  // would wait for itself if it waited
@@ -236,7 +228,7 @@ TEST_F(FailureTest, ThreadThatWouldWaitForWhoWaitsForItsScopeIsTold) {
       others_began.get_future().wait();
       std::optional<FakeScope> scope(std::in_place, *store.impl());
       scope_is_open.set_value();
-      while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (!OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       // (Who hangs here is ended by the test's time limit.)
       EXPECT_EQ(ErrorOf([&] { call(store); }), ErrorCode::kBusy);
       scope.reset();
@@ -314,4 +306,4 @@ TEST_F(FailureTest, BatchThatLacksRoomWhileItsOwnersScopeIsOpenFailsForGood) {
 }
 
 }  // namespace
-}  // namespace gpm
+}  // namespace gpm::test
