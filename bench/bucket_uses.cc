@@ -20,7 +20,6 @@ constexpr std::uint32_t kNoBucket = CacheView::kNoBucket;
 /// Index of the bucket that holds a key, or kNoBucket.
 std::uint32_t FindBucket(const TableView& table, const DirectMedia& media, const KeyBuffer& key) {
   const Candidates candidates = LocateKey(table, key.words);
-  if (candidates.reserved >= 0) return kNoBucket;
   for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
     std::byte* const bucket = CandidateBucket(table, candidates, c);
     for (std::uint32_t s = 0; bucket != nullptr && s < table.slots; ++s) {
@@ -29,6 +28,7 @@ std::uint32_t FindBucket(const TableView& table, const DirectMedia& media, const
       KeyBuffer held;
       LoadSlotKey(table, media, slot, candidates.word, held.words);
       if (!std::equal(held.words, held.words + table.key_words, key.words)) continue;
+      if (candidates.reserved >= 0) return static_cast<std::uint32_t>(candidates.reserved);
       const std::uint32_t level = c >> table.location_bits;
       const auto offset = static_cast<std::uint64_t>(bucket - table.Bucket(level, 0));
       return table.BucketIndex(level, offset / table.bucket_bytes);
@@ -45,6 +45,7 @@ BucketMap::BucketMap(const std::string& pool, std::uint64_t records, ycsb::KeyOr
   const auto opened = Pool::Open(pool, Pool::Options{.max_bytes = 0, .read_only = true});
   const TableView table = MakeTableView(opened->base(), opened->superblock());
   const DirectMedia media(opened->mapping().persist());
+  buckets_ = TableView::kReservedBuckets;
   for (std::uint32_t i = 0; i < table.levels; ++i) buckets_ += table.Buckets(i);
   constexpr std::uint64_t kBlock = 1 << 14;
   threads.Run((records + kBlock - 1) / kBlock, [&](std::size_t block) {

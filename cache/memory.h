@@ -79,23 +79,21 @@ struct CacheMemory {
            shape.value_stride == later.value_stride;
   }
   /// Fills the directory from that of a table that had one level less, and of which the oldest is
-  /// drained from now on, while no batch runs. Reads no slots: the levels that stay have the same
-  /// order, and the new one, which comes last, is empty.
+  /// drained from now on, while no batch runs. Reads no slots: the reserved level and the levels
+  /// that stay have the same order, and the new one, which comes last, is empty.
   /// REQUIRES: before.Precedes(shape); ReserveDirectory and ReserveDrained.
-  /// @param drained_buckets of the level that is to be drained, the first ones of `before`
+  /// @param drained_buckets of the level that is to be drained, the first ones of `before` behind
+  ///        those of the reserved level
   /// @param copy copy(to, from, elements) @param fill fill(to, byte, elements)
   template <class Copy, class Fill>
   void TakeOver(const CacheMemory& before, std::uint32_t drained_buckets, const Copy& copy,
                 const Fill& fill) {
-    const std::uint64_t stay = before.shape.buckets - drained_buckets;
-    const auto take = [&](const auto& to, const auto& from, std::uint64_t of_bucket, int new_byte) {
-      copy(to.data(), from.data() + drained_buckets * of_bucket, stay * of_bucket);
-      fill(to.data() + stay * of_bucket, new_byte, (shape.buckets - stay) * of_bucket);
-    };
-    copy(drained.data(), before.fingerprints.data(), std::uint64_t{drained_buckets} * shape.stride);
+    copy(drained.data(), before.fingerprints.data() + std::uint64_t{kReserved} * shape.stride,
+         std::uint64_t{drained_buckets} * shape.stride);
     static_assert(DirectoryView::kEmpty == 0 && CacheView::kClosed == 0xFFFFFFFF);
-    take(fingerprints, before.fingerprints, shape.stride, 0);
-    take(entries, before.entries, shape.bytes_of_entries(), 0xFF);
+    const TakenOver taken{before.shape.buckets, drained_buckets, shape.buckets};
+    taken.Take(fingerprints.data(), before.fingerprints.data(), shape.stride, 0, copy, fill);
+    taken.Take(entries.data(), before.entries.data(), shape.bytes_of_entries(), 0xFF, copy, fill);
   }
 
   /// Whether TakeOverCache can keep the frames of this one.
@@ -109,7 +107,6 @@ struct CacheMemory {
   template <class Copy, class Fill>
   void TakeOverCache(CacheMemory* before, std::uint32_t drained_buckets, const Copy& copy,
                      const Fill& fill) {
-    const std::uint64_t stay = before->shape.buckets - drained_buckets;
     const std::uint64_t frames = before->shape.frames;
     if (shape.frames == frames) {
       policy = before->policy;
@@ -127,12 +124,9 @@ struct CacheMemory {
       }
       fill(bucket_of.data() + frames, 0xFF, shape.frames - frames);
     }
-    const auto take = [&](const auto& to, const auto& from) {
-      copy(to.data(), from.data() + drained_buckets, stay);
-      fill(to.data() + stay, 0, shape.buckets - stay);
-    };
-    take(frame_of, before->frame_of);
-    take(scores, before->scores);
+    const TakenOver taken{before->shape.buckets, drained_buckets, shape.buckets};
+    taken.Take(frame_of.data(), before->frame_of.data(), 1, 0, copy, fill);
+    taken.Take(scores.data(), before->scores.data(), 1, 0, copy, fill);
     fill(histogram.data(), 0, CacheRefresh::kRanks);
     fill(fills.data(), 0, 1);
   }
@@ -165,6 +159,22 @@ struct CacheMemory {
   }
 
  private:
+  static constexpr std::uint32_t kReserved = TableView::kReservedBuckets;
+  /// What becomes of arrays by a bucket's index when a level is drained from now on.
+  struct TakenOver {
+    std::uint64_t before, drained, buckets;
+
+    /// @param of_bucket elements of each @param new_byte of buckets that are new
+    template <class T, class Copy, class Fill>
+    void Take(T* to, const T* from, std::uint64_t of_bucket, int new_byte, const Copy& copy,
+              const Fill& fill) const {
+      const std::uint64_t stay = before - drained;
+      copy(to, from, kReserved * of_bucket);
+      copy(to + kReserved * of_bucket, from + (kReserved + drained) * of_bucket,
+           (stay - kReserved) * of_bucket);
+      fill(to + stay * of_bucket, new_byte, (buckets - stay) * of_bucket);
+    }
+  };
   void ReserveBuckets() {
     frame_of.Reserve(shape.buckets);
     scores.Reserve(shape.buckets);

@@ -48,7 +48,7 @@ struct CacheRefresh {
   static constexpr std::uint32_t kFirstShare = 32;
 
   CacheView cache;
-  std::uint32_t buckets = 0;  ///< addressable
+  std::uint32_t buckets = 0;  ///< by index
   CacheAgeing ageing;         ///< of this refresh
   std::uint32_t* histogram;   ///< kRanks, all 0 when one begins
   std::uint32_t* free;        ///< frames that no bucket has
@@ -162,11 +162,13 @@ struct CacheRefresh {
   }
 };
 
-/// What becomes of a frame when the buckets before `drained` are not addressable any more, and the
-/// others are counted from there on (CacheMemory::TakeOverCache).
+/// What becomes of a frame when the first `drained` buckets behind those of the reserved level are
+/// not addressable any more, and others are counted from there on (CacheMemory::TakeOverCache).
 GPM_HD inline void KeepFrame(const CacheView& cache, std::uint32_t frame, std::uint32_t drained) {
   std::uint32_t* const bucket = cache.bucket_of + frame;
-  const bool stays = *bucket != CacheView::kNoBucket && *bucket >= drained;
+  if (*bucket < TableView::kReservedBuckets) return;
+  const bool stays =
+      *bucket != CacheView::kNoBucket && *bucket >= TableView::kReservedBuckets + drained;
   *bucket = stays ? *bucket - drained : CacheView::kNoBucket;
 }
 
@@ -178,7 +180,7 @@ struct CacheFillShape {
 
 /// How large a directory and a cache are.
 struct CacheShape {
-  std::uint32_t buckets = 0;       ///< addressable; 0: no directory
+  std::uint32_t buckets = 0;       ///< by TableView's index; 0: no directory
   std::uint32_t stride = 0;        ///< fingerprints of a bucket
   std::uint32_t slots = 0;         ///< of a bucket
   std::uint32_t key_words = 0;     ///< of a key in the directory; 0: keys are not there

@@ -6,14 +6,14 @@ namespace gpm {
 namespace {
 
 /// Indices of buckets have 32 bits, and so have those of frames.
-constexpr std::uint64_t kMaxBuckets = 0x7FFF'FFFF;
+constexpr std::uint64_t kMaxBuckets = 0x7FFF'FFFF + std::uint64_t{TableView::kReservedBuckets};
 
 }  // namespace
 
 CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults,
                       const TableView& table) {
   ValidateCacheOptions(options);
-  std::uint64_t buckets = 0;
+  std::uint64_t buckets = TableView::kReservedBuckets;
   for (std::uint32_t level = 0; level < table.levels; ++level) buckets += table.Buckets(level);
   if (!options.directory.value_or(defaults.directory) || buckets > kMaxBuckets) return {};
   CacheShape shape;

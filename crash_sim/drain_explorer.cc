@@ -27,7 +27,8 @@ namespace {
 
 constexpr std::uint32_t kAbove = 4;  ///< buckets
 constexpr std::uint32_t kBelow = 2;
-constexpr std::uint32_t kSlots = 2;  ///< of a bucket
+constexpr std::uint32_t kReserved = TableView::kReservedBuckets;  ///< in the directory, and empty
+constexpr std::uint32_t kSlots = 2;                               ///< of a bucket
 constexpr std::uint64_t kKeys = 3;
 constexpr std::uint64_t kFirstKey = 100;
 constexpr std::uint64_t kFirstValue = 1000;  ///< of the first key, at first
@@ -192,7 +193,7 @@ class DrainRunner {
     directory.entry_bytes = DirectoryView::EntryBytes(1);
     if (which == 2) directory.drained = drained_.data();
     const Tile operations = MakeOperations();
-    for (std::uint32_t i = 0; i < kAbove; ++i) operations.directory().Build(i);
+    for (std::uint32_t i = kReserved; i < kReserved + kAbove; ++i) operations.directory().Build(i);
     for (std::uint64_t b = 0; which == 2 && b < kBelow; ++b) operations.directory().BuildDrained(b);
   }
 
@@ -246,9 +247,10 @@ class DrainRunner {
   alignas(128) std::array<std::uint64_t, 2 * kPageBytes / 8> pool_{};
   TableView table_{};
   Accelerators accelerators_;
-  alignas(8) std::array<std::uint16_t, kAbove * DirectoryView::kPrintsInWord> prints_{};
+  alignas(
+      8) std::array<std::uint16_t, (kReserved + kAbove) * DirectoryView::kPrintsInWord> prints_{};
   alignas(8) std::array<std::uint16_t, kBelow * DirectoryView::kPrintsInWord> drained_{};
-  std::array<std::uint64_t, kAbove * kSlots * 2> entries_{};
+  std::array<std::uint64_t, (kReserved + kAbove) * kSlots * 2> entries_{};
   std::array<std::uint32_t, 2> lock_words_{};
   const KeyLocks locks_{lock_words_.data(), 1};
   ReclaimCounters counters_{};

@@ -19,7 +19,8 @@
 namespace gpm::crash {
 namespace {
 
-constexpr std::uint32_t kSlots = 2;  ///< of the only bucket
+constexpr std::uint32_t kSlots = 2;                            ///< of the only bucket
+constexpr std::uint32_t kIndex = TableView::kReservedBuckets;  ///< its, behind those
 constexpr std::uint64_t kFirstKey = 100;
 constexpr std::uint32_t kInserters = 3;
 constexpr int kTries = 3;
@@ -126,7 +127,7 @@ class SlotRunner {
       if (!table_.inline_values()) pool_[(kFirstCell + s) * table_.cell_bytes / 8] = value;
       if (erased) slot_ring_[s - items_] = table_.SlotId(SlotAt(s));
     }
-    if (accelerators_.directory.enabled()) MakeOperations().directory().Build(0);
+    if (accelerators_.directory.enabled()) MakeOperations().directory().Build(kIndex);
   }
   static std::uint64_t ItemOf(std::uint32_t s) { return 1 + s; }  ///< its key, and its value
 
@@ -214,8 +215,8 @@ class SlotRunner {
   alignas(128) std::array<std::uint64_t, 128> pool_{};
   TableView table_{};
   Accelerators accelerators_;
-  alignas(8) std::array<std::uint16_t, DirectoryView::kPrintsInWord> prints_{};
-  std::array<std::uint64_t, kSlots * 2> entries_{};
+  alignas(8) std::array<std::uint16_t, (kIndex + 1) * DirectoryView::kPrintsInWord> prints_{};
+  std::array<std::uint64_t, (kIndex + 1) * kSlots * 2> entries_{};
   std::array<std::uint32_t, 2> locks_words_{};
   const KeyLocks locks_{locks_words_.data(), 1};
   std::array<std::uint32_t, 2 * kCells> cell_ring_{};

@@ -127,10 +127,9 @@ void CacheManager::Reset(const TableView& table, std::uint32_t new_levels) {
   }
   CacheShape shape = ShapeCache(options, DefaultsOf(executor_), table);
   // The new ones come last.
-  const std::uint32_t used = new_levels == 0 ? shape.buckets
-                             : new_levels >= table.levels
-                                 ? 0
-                                 : table.level_views[new_levels - 1].first_index;
+  const std::uint32_t used =
+      new_levels == 0 ? shape.buckets
+                      : table.level_views[std::min(new_levels, table.levels) - 1].first_index;
   // What there is no memory for is left out: more and more of the cache first, then long keys, then
   // the directory.
   while (!TrySetAccelerators(executor_, shape, options.policy, used)) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxDefects = 16;
 constexpr std::uint64_t kBucketsAtATime =
     1 << 13;  ///< by one thread; between calls of a SlotProgress
-constexpr std::uint64_t kReservedBuckets = 2;
+constexpr std::uint64_t kReservedBuckets = TableView::kReservedBuckets;
 constexpr std::size_t kMaxCheckingThreads = 16;
 
 /// A pool as the protocols see it, for reading only.

@@ -64,7 +64,8 @@ struct ScannedBuckets {
 /// Calls visit(buckets) for each level of a table, the reserved one first.
 template <class Visit>
 void ForEachScanned(const TableView& table, const DirectoryView& directory, const Visit& visit) {
-  visit(ScannedBuckets{table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex});
+  visit(ScannedBuckets{table.ReservedBucket(0), TableView::kReservedBuckets, true,
+                       directory.enabled() ? 0 : DirectoryView::kNoIndex});
   for (std::uint32_t level = 0; level < table.level_count; ++level) {
     const bool addressable = level < table.levels;
     const bool listed = addressable && directory.enabled();

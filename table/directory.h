@@ -23,13 +23,9 @@ class DirectoryAccess {
   GPM_HD bool enabled() const { return view_.enabled(); }
   GPM_HD const DirectoryView& view() const { return view_; }
 
-  /// Whether it has the key, if anything has.
-  GPM_HD bool Covers(const Candidates& candidates) const {
-    return view_.enabled() && candidates.reserved < 0;
-  }
-
-  /// Index of candidate bucket c.
+  /// Index of candidate bucket c; of a key in the reserved level, which has one, whatever c is.
   GPM_HD std::uint32_t IndexOf(const Candidates& candidates, std::uint32_t c) const {
+    if (candidates.reserved >= 0) return static_cast<std::uint32_t>(candidates.reserved);
     const std::uint32_t level = c >> table_.location_bits;
     const std::uint32_t location = c & (table_.locations - 1);
     return table_.BucketIndex(
@@ -40,13 +36,14 @@ class DirectoryAccess {
 
   /// Candidate slots with the key's fingerprint (and key, if keys are here), and empty ones. A
   /// group looks at all levels at once. A thread begins with the newest, where most items are, and
-  /// ends where the key is: large batches are bound by what they read. REQUIRES: Covers.
+  /// ends where the key is: large batches are bound by what they read. REQUIRES: enabled.
   /// @param whole a thread looks at all levels, too: for who wants the empty slots of a key's
   GPM_HD Probe Search(const Candidates& candidates, const std::uint64_t* key,
                       bool whole = false) const {
     const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
-    const std::uint32_t words = table_.candidate_buckets() * words_of_bucket;
-    if (Group::kSize > 1 || whole || !has_keys()) {
+    const std::uint32_t buckets = candidates.reserved < 0 ? table_.candidate_buckets() : 1;
+    const std::uint32_t words = buckets * words_of_bucket;
+    if (Group::kSize > 1 || whole || !has_keys() || buckets == 1) {
       return SearchWords(candidates, key, 0, words);
     } else {
       const std::uint32_t of_level = table_.locations * words_of_bucket;
@@ -203,6 +200,8 @@ class DirectoryAccess {
   /// Index of a slot's bucket, or DirectoryView::kNoIndex.
   GPM_HD std::uint32_t IndexOf(Slot slot) const {
     const auto offset = static_cast<std::uint64_t>(slot.bucket - table_.base);
+    const std::uint64_t reserved = (offset - kReservedOffset) / table_.bucket_bytes;
+    if (reserved < TableView::kReservedBuckets) return static_cast<std::uint32_t>(reserved);
     for (std::uint32_t level = 0; level < table_.levels; ++level) {
       const std::uint64_t first = table_.level_views[level].offset;
       const std::uint64_t number = (offset - first) / table_.bucket_bytes;

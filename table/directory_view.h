@@ -8,11 +8,11 @@
 
 namespace gpm {
 
-/// The directory: of every slot of the addressable levels a 16-bit fingerprint and an *entry* of
-/// its value reference and its key, in the executor's own memory. A search reads persistent memory
-/// for the value alone (and, where there was no room for the keys, to compare the key). A miss, and
-/// the search for a free slot, read none of it. A trivially copyable, non-owning view, the same on
-/// host and device.
+/// The directory: of every slot of the reserved and the addressable levels a 16-bit fingerprint and
+/// an *entry* of its value reference and its key, in the executor's own memory. A search reads
+/// persistent memory for the value alone (and, where there was no room for the keys, to compare the
+/// key). A miss, and the search for a free slot, read none of it. A trivially copyable, non-owning
+/// view, the same on host and device.
 ///
 /// With a directory, searches look nowhere else, so it decides what batches see: an operation takes
 /// effect when the directory says so, and it is durable by then.
@@ -24,8 +24,6 @@ namespace gpm {
 ///     same reference, as persistent memory, or both do not have it.
 ///  3. A slot's entry is written by who claimed the slot, replaced its reference or erased it, and
 ///     no two of them at once. Key and reference are there before the fingerprint is.
-///
-/// The two keys that live in the reserved level are not in it.
 struct DirectoryView {
   static constexpr std::uint16_t kEmpty = 0;
   static constexpr std::uint16_t kTaken = 1;  ///< claimed, or erased and not given back

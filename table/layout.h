@@ -63,16 +63,21 @@ struct TableView {
   GPM_HD std::uint64_t Buckets(std::uint32_t level) const {
     return std::uint64_t{level_views[level].part_buckets} << location_bits;
   }
-  /// A bucket's *index* counts the buckets of the addressable levels, those of the oldest first.
+  /// Buckets of the reserved level, one for each of two keys (Candidates).
+  static constexpr std::uint32_t kReservedBuckets = 2;
+  /// A bucket's *index* counts those of the reserved level, then those of the addressable levels,
+  /// the oldest first.
   GPM_HD std::uint32_t BucketIndex(std::uint32_t level, std::uint64_t number) const {
     return level_views[level].first_index + static_cast<std::uint32_t>(number);
   }
+  /// REQUIRES: it is not in the reserved level.
   GPM_HD std::uint32_t LevelOf(std::uint32_t index) const {
     std::uint32_t i = 0;
     while (index < level_views[i].first_index) ++i;
     return i;
   }
   GPM_HD std::byte* BucketAt(std::uint32_t index) const {
+    if (index < kReservedBuckets) return ReservedBucket(index);
     const std::uint32_t i = LevelOf(index);
     return Bucket(i, index - level_views[i].first_index);
   }
@@ -137,7 +142,7 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
   view.slot_bits = static_cast<std::uint32_t>(std::countr_zero(view.slots));
   view.key_offset = 16 * view.slots;
   view.level_count = superblock.level_count;
-  std::uint64_t index = 0;
+  std::uint64_t index = TableView::kReservedBuckets;
   for (std::uint32_t i = view.level_count; i-- > 0;) {
     const LevelEntry& level = superblock.levels[i];
     view.level_views[i] = {level.offset,

@@ -50,7 +50,7 @@ class TableProbe : public StateProbe<Group, Media> {
   GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key,
                       std::uint32_t uses = 1, std::uint32_t* empty = nullptr,
                       CachedValue* cached = nullptr) const {
-    const bool covered = directory_.Covers(candidates);
+    const bool covered = directory_.enabled();
     Outcome outcome;
     if (cached != nullptr) cache_.FenceBegin();
     const Probe probe = ProbeSlots(candidates, key);
@@ -72,7 +72,7 @@ class TableProbe : public StateProbe<Group, Media> {
   /// Counts what Find was told not to.
   GPM_HD void CountUses(const Candidates& candidates, const Outcome& outcome,
                         std::uint32_t uses) const {
-    if (directory_.Covers(candidates)) {
+    if (directory_.enabled()) {
       cache_.Count(BucketIndex(candidates, outcome.position), uses);
     }
   }
@@ -84,7 +84,7 @@ class TableProbe : public StateProbe<Group, Media> {
                         std::byte* value) const {
     if (ReadCached(candidates, outcome, value)) return true;
     ReadValue(outcome.reference, value);
-    return table_.inline_values() && directory_.Covers(candidates);
+    return table_.inline_values() && directory_.enabled();
   }
   /// The same, and the cache keeps what was read. REQUIRES: nobody else writes `value` meanwhile.
   GPM_HD bool ReadAndKeep(const Candidates& candidates, const Outcome& outcome,
@@ -97,7 +97,7 @@ class TableProbe : public StateProbe<Group, Media> {
   /// anything
   GPM_HD bool ReadCached(const Candidates& candidates, const Outcome& outcome,
                          std::byte* value) const {
-    return !table_.inline_values() && directory_.Covers(candidates) &&
+    return !table_.inline_values() && directory_.enabled() &&
            cache_.Read(BucketIndex(candidates, outcome.position),
                        outcome.position & (table_.slots - 1), outcome.reference, value);
   }
@@ -109,7 +109,7 @@ class TableProbe : public StateProbe<Group, Media> {
   /// ReadAndKeep.
   GPM_HD void Keep(const Candidates& candidates, const Outcome& outcome,
                    const std::byte* value) const {
-    if (table_.inline_values() || !directory_.Covers(candidates)) return;
+    if (table_.inline_values() || !directory_.enabled()) return;
     group_.Sync();
     cache_.Keep(directory_.view(), BucketIndex(candidates, outcome.position),
                 outcome.position & (table_.slots - 1), outcome.reference, value);
@@ -277,7 +277,7 @@ class TableProbe : public StateProbe<Group, Media> {
   /// @param whole as for DirectoryAccess::Search
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key,
                           bool whole = false) const {
-    if (!directory_.Covers(candidates)) {
+    if (!directory_.enabled()) {
       if constexpr (MatchesManyBuckets<Media>) {
         return States::ProbeAllStates(candidates, key);
       } else {
@@ -307,9 +307,8 @@ class TableProbe : public StateProbe<Group, Media> {
   GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, const Probe& probe) const {
     if (probe.cell != 0) return probe.cell * table_.cell_bytes;
     const std::uint32_t position = LowestBit(probe.match);
-    return directory_.Covers(candidates)
-               ? directory_.Reference(candidates, position)
-               : StoredReference(table_, group_, media_, candidates, position);
+    return directory_.enabled() ? directory_.Reference(candidates, position)
+                                : StoredReference(table_, group_, media_, candidates, position);
   }
   GPM_NOINLINE static GPM_HD std::uint64_t StoredReference(const TableView& table, Group group,
                                                            Media media, Candidates candidates,

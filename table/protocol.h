@@ -88,7 +88,7 @@ class Operations : public SlotWriter<Group, Media> {
     work.plan.absent_value = plan.absent_value;
     work.plan.present_value = plan.present_value;
     work.uses = uses;
-    work.covered = directory_.Covers(candidates);
+    work.covered = directory_.enabled();
     // With a directory, every writer holds the key's lock. Without, inserts do: at once, or, for an
     // upsert, which often finds the key, when it did not.
     work.lock_first = work.covered
@@ -179,7 +179,7 @@ class Operations : public SlotWriter<Group, Media> {
     item.key = key;
     item.fresh.reference = reference;
     item.change = Change::kInsert;
-    item.covered = directory_.Covers(item.candidates);
+    item.covered = directory_.enabled();
     return item;
   }
   enum class Claim : std::uint8_t { kMade, kIsThere, kNoSlot };
@@ -196,8 +196,7 @@ class Operations : public SlotWriter<Group, Media> {
       if (ClaimAt(item, static_cast<std::uint32_t>(choice))) return Claim::kMade;
     }
   }
-  /// Whether ClaimFor writes something that has to persist before the item is published, of any key
-  /// that does not live in the reserved level.
+  /// Whether ClaimFor writes something that has to persist before the item is published.
   GPM_HD bool PreparesItems() const {
     return table_.key_words > 1 || !directory_.enabled() || table_.inline_values();
   }

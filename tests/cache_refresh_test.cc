@@ -27,7 +27,8 @@ using test::TableOf;
 class CacheLoaderTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kTop = 8;
-  static constexpr std::uint32_t kBuckets = 384;  ///< of levels 8 and 7
+  /// Of levels 8 and 7, and the reserved one.
+  static constexpr std::uint32_t kBuckets = 384 + TableView::kReservedBuckets;
   static constexpr std::uint32_t kSlots = 8;
 
   void Make(CachePolicy policy, std::uint32_t frames) {

@@ -25,6 +25,8 @@ std::uint64_t BytesOf(const CacheShape& shape) {
   return shape.directory_bytes() + shape.cache_bytes();
 }
 
+constexpr std::uint32_t kReserved = TableView::kReservedBuckets;
+
 TEST(CacheOptions, PolicyNames) {
   for (const CachePolicy policy : {CachePolicy::kOff, CachePolicy::kTinyLfu, CachePolicy::kLfu,
                                    CachePolicy::kLru, CachePolicy::kRandom}) {
@@ -44,7 +46,7 @@ TEST(CacheShape, HasTheValuesOfAFractionOfTheAddressableBuckets) {
     for (const std::uint32_t top : {std::uint32_t{3}, std::uint32_t{10}, std::uint32_t{20}}) {
       const TableView table = TableOf(8, 9, top, geometry);
       const LevelSizes sizes = test::LevelsFrom(geometry, std::uint64_t{1} << top);
-      const std::uint64_t buckets = SlotsOf(geometry, sizes) / geometry.slots;
+      const std::uint64_t buckets = kReserved + SlotsOf(geometry, sizes) / geometry.slots;
       for (const double fraction : {0.0, 0.01, 0.25, 0.5, 1.0}) {
         SCOPED_TRACE(fraction);
         const CacheShape shape = ShapeCache(Fraction(fraction), Defaults(), table);
@@ -75,7 +77,7 @@ TEST(CacheShape, ThereIsNoCacheWithoutADirectory) {
   for (const std::uint64_t bytes : {0, 1 << 20}) {
     CacheOptions options = Fraction(1.0, bytes);
     options.directory = {};
-    EXPECT_EQ(ShapeCache(options, Defaults(), table).frames, 96u);
+    EXPECT_EQ(ShapeCache(options, Defaults(), table).frames, 96u + kReserved);
     for (const CacheDefaults& defaults : {Defaults(1 << 30, false), CacheDefaults{}}) {
       EXPECT_EQ(BytesOf(ShapeCache(options, defaults, table)), 0u);
       EXPECT_EQ(ShapeCache(options, defaults, table).buckets, 0u);
@@ -87,8 +89,9 @@ TEST(CacheShape, ThereIsNoCacheWithoutADirectory) {
 }
 
 TEST(CacheShape, NoDirectoryWhereIndicesOfBucketsWouldBeTooLarge) {
-  EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 30)).buckets, 3u << 29);
-  EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 30, {31, 1, 1})).buckets, ~0u / 2);
+  EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 30)).buckets, (3u << 29) + kReserved);
+  EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 30, {31, 1, 1})).buckets,
+            ~0u / 2 + kReserved);
   EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 31)).buckets, 0u);
 }
 
@@ -101,7 +104,7 @@ TEST(CacheShape, OfKeysAndValues) {
       EXPECT_EQ(all.slots, 8u);
       // A fingerprint, a cell and a tag, or the value itself, and a key.
       const std::uint64_t slot_bytes = 2 + 8 + key_size;
-      EXPECT_EQ(all.directory_bytes(), 96 * 8 * slot_bytes);
+      EXPECT_EQ(all.directory_bytes(), (96 + kReserved) * 8 * slot_bytes);
       if (InlineValues(value_size)) {
         EXPECT_EQ(all.value_stride, 0u);
         EXPECT_EQ(all.frames, 0u);
@@ -227,13 +230,16 @@ TEST(CacheShape, RefusesWhatIsNoFraction) {
   }
 }
 
-TEST(TableView, IndexCountsTheAddressableBuckets) {
+TEST(TableView, IndexCountsTheBucketsOfTheReservedLevelAndTheAddressableOnes) {
   Superblock superblock{};
   superblock.key_size = superblock.value_size = 8;
   superblock.geometry = {4, 2, 4};
   LayLevels(&superblock, {130, 62, 62, 2, 16}, 1 << 20);
   const TableView table = MakeTableView(nullptr, superblock);
-  std::uint32_t next = 0;
+  for (std::uint32_t number = 0; number < kReserved; ++number) {
+    ASSERT_EQ(table.BucketAt(number), table.ReservedBucket(number));
+  }
+  std::uint32_t next = kReserved;
   for (std::uint32_t level = 4; level-- > 0;) {
     for (std::uint64_t number = 0; number < superblock.levels[level].buckets; ++number) {
       ASSERT_EQ(table.BucketIndex(level, number), next);

@@ -185,7 +185,8 @@ TEST_F(CacheTest, LongKeysAreLeftOutWhereTheyDoNotFit) {
   std::mt19937_64 random(TestSeed());
   const CreateOptions create = Shape(32, 100, 2000);
   const StoreStats all = Store::Create(NewPath(), create, OnlyDirectory()).Stats();
-  const std::uint64_t keys = 32 * all.capacity_slots;
+  const std::uint64_t reserved = TableView::kReservedBuckets * all.geometry.slots;
+  const std::uint64_t keys = 32 * (all.capacity_slots + reserved);
   OpenOptions open = OnlyDirectory();
   open.cache.bytes = all.cache.directory_bytes - keys / 2;
   if (all.gpu_bytes != 0) open.cache.bytes = all.gpu_bytes - keys / 2;

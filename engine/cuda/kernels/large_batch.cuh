@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (!changes && outcome.present) {
       operations.CountUses(candidates, outcome, p - effect.first + 1);
     }
-    bool hit = candidates.reserved < 0 && context.accelerators.directory.enabled();
+    bool hit = context.accelerators.directory.enabled();
     if (wants && (reads.has_plans() || !changes)) {
       const std::uint32_t reader = batch.order[effect.first_find()];
       ReadPlan plan;
