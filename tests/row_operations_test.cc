@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(RowShape{8, 4, Element::kFloat32}, RowShape{8, 8, Element::kBFloat16},
                       RowShape{8, 12, Element::kFloat32}, RowShape{8, 128, Element::kFloat32},
                       RowShape{32, 34, Element::kFloat16}, RowShape{16, 256, Element::kBFloat16},
-                      RowShape{36, 128, Element::kFloat32}),
+                      RowShape{36, 128, Element::kFloat32}, RowShape{8, 600, Element::kFloat32}),
     [](const auto& shape) {
       return "key" + std::to_string(shape.param.key_size) + "_value" +
              std::to_string(shape.param.value_size) + "_" +

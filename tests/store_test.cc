@@ -16,7 +16,7 @@ static_assert(std::is_nothrow_move_assignable_v<Store>);
 constexpr std::uint32_t kKeySizes[] = {8, 16, 32, 64, 128};
 /// Not whole words: their rows are padded.
 constexpr std::uint32_t kPaddedKeySizes[] = {1, 7, 9, 33, 36, 100, 129, 255};
-constexpr std::uint32_t kValueSizes[] = {1, 7, 8, 9, 16, 100, 128, 1000, 65536};
+constexpr std::uint32_t kValueSizes[] = {1, 7, 8, 9, 16, 100, 128, 1000, 5000, 65536};
 
 /// Geometry, key size.
 class StoreShapeTest

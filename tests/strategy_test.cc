@@ -43,6 +43,21 @@ TEST(StrategyTest, FindsOfEachSize) {
   EXPECT_EQ(choose(3u << 17).first_slice, 1u << 17);
 }
 
+TEST(StrategyTest, AFewFindsOfLongValuesHaveABlockEach) {
+  StrategyInputs in = Inputs(StrategyThresholds::kSharedFrom - 1, true);
+  in.value_size = StrategyThresholds::kLongFromBytes;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindLong);
+  EXPECT_FALSE(ChooseStrategy(in).queues_reads);
+  ++in.operations;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles);
+  --in.operations;
+  --in.value_size;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles);
+  ++in.value_size;
+  in.reads_cells = false;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles) << "only existence is asked";
+}
+
 TEST(StrategyTest, WhatIsMostlyCachedIsCopiedByWhoLooksItUp) {
   StrategyInputs in = Inputs(1u << 20, true);
   in.reads_cells = in.has_cache = true;
@@ -50,6 +65,12 @@ TEST(StrategyTest, WhatIsMostlyCachedIsCopiedByWhoLooksItUp) {
   in.mostly_cached = true;
   EXPECT_TRUE(ChooseStrategy(in).copies_cached);
   EXPECT_EQ(ChooseStrategy(in).first_slice, 0u) << "there is little to be read meanwhile";
+  in.operations = StrategyThresholds::kThreadsFromCached - 1;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles);
+  EXPECT_TRUE(ChooseStrategy(in).shares_reads) << "in case it is not";
+  ++in.operations;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
+  in.operations = 1u << 20;
   in.finds_only = false;
   EXPECT_FALSE(ChooseStrategy(in).copies_cached);
   EXPECT_EQ(ChooseStrategy(in).first_slice, 0u);

@@ -254,6 +254,12 @@ void CudaBatchTask::CarryOutSmall(const Attempt& attempt) {
 }
 
 void CudaBatchTask::Find() {
+  if (strategy_.kernels == Strategy::Kernels::kFindLong) {
+    const unsigned most = kLongFindingBlocks * executor_->multiprocessors();
+    Launch("FindLongValues", FindLongValues, std::min(device_.count, most), kBlockThreads, stream_,
+           context_, device_, kernel_reporter_);
+    return;
+  }
   ClearReads();
   if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));

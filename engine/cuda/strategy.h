@@ -29,6 +29,12 @@ struct StrategyThresholds {
   /// From here on each find has a thread, below a tile. (2^14 - 1 finds take 14 to 53 us with a
   /// tile each; 2^14 take 30 to 73 with a thread each.)
   static constexpr std::uint64_t kThreadsFrom = (std::uint64_t{1} << 14) + 1;
+  /// The same where the cache answers nearly all of them. (2^14 + 1 finds take 20 us with a tile
+  /// each and 44 with a thread, 2^16 take 36 and 39.)
+  static constexpr std::uint64_t kThreadsFromCached = (std::uint64_t{1} << 16) + 1;
+  /// A small batch writes values of up to so many bytes ahead, before it is known which are wanted.
+  /// (Others of 4096 bytes would take 90 us for each 1024 that are not.)
+  static constexpr std::uint64_t kAheadUpToBytes = 1024;
   /// From here on tiles share reads where that pays (FindHistory). Below, few want the same value.
   static constexpr std::uint64_t kSharedFrom = 1024;
   /// Up to here one kernel groups operations by key: it takes 15 us for 2^14 and 19 for 2^15, a
@@ -36,6 +42,9 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kGroupedUpTo = std::uint64_t{1} << 17;
   /// The same for each tile: blocks of the kernel have room for that much.
   static constexpr std::uint64_t kGroupedPerTile = 32;
+  /// Fewer than kSharedFrom finds have a block each where values have so many bytes. (A tile copies
+  /// 64 KiB in 100 to 200 us.)
+  static constexpr std::uint64_t kLongFromBytes = 4096;
   /// From here on a batch is cut in two slices, unless the cache answers nearly all finds: the
   /// first is read while the second is looked up.
   static constexpr std::uint64_t kSlicedFrom = std::uint64_t{1} << 18;
@@ -155,6 +164,7 @@ inline bool MayReadByHost(const StrategyInputs& in) {
 struct Strategy {
   enum class Kernels : std::uint8_t {
     kFindTiles,    ///< FindKeys: finds alone, a tile each
+    kFindLong,     ///< FindLongValues: the same, a block each
     kFindThreads,  ///< SearchKeys, then the planned reads: finds alone, a thread each
     kSmall,        ///< ApplySmallBatch, for one part or several
     kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads, or
@@ -175,7 +185,10 @@ struct Strategy {
   std::uint32_t first_slice = 0;  ///< operations of the first of two slices; 0: there is one
   std::uint32_t chunk = 0;        ///< operations of a chunk, but for the last one; 0: there is one
 
-  bool finds() const { return kernels == Kernels::kFindTiles || kernels == Kernels::kFindThreads; }
+  bool finds() const {
+    return kernels == Kernels::kFindTiles || kernels == Kernels::kFindLong ||
+           kernels == Kernels::kFindThreads;
+  }
   bool searches() const { return kernels == Kernels::kSearched; }
   /// Whether key runs are found by kernels of their own.
   bool by_key_runs() const { return searches() || kernels == Kernels::kUnsearched; }
@@ -190,12 +203,21 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   using Kernels = Strategy::Kernels;
   const std::uint64_t n = in.operations;
   const bool by_address = in.reads_cells && n <= T::kPlannedUpTo && in.access.by_address;
-  const bool threads = n >= T::kThreadsFrom && (by_address || !in.reads_cells);
+  const bool mostly_cached = in.has_cache && in.mostly_cached;
+  const bool is_large = in.pool_bytes > in.access.dealt_up_to;
+  const bool threads =
+      n >= (mostly_cached && !is_large ? T::kThreadsFromCached : T::kThreadsFrom) &&
+      (by_address || !in.reads_cells);
   // Several finds of a key are one key run where that saves reads: without a directory, and where
   // values are neither read together nor cached.
   const bool apart = (by_address && n >= T::kSharedFrom) || !in.reads_cells || in.has_cache;
   Strategy s;
   if (in.finds_only && (!in.access.combine || (in.has_directory && apart))) {
+    const bool is_long = in.reads_cells && in.value_size >= T::kLongFromBytes && n < T::kSharedFrom;
+    if (is_long) {
+      s.kernels = Kernels::kFindLong;
+      return s;
+    }
     s.kernels = threads ? Kernels::kFindThreads : Kernels::kFindTiles;
   } else if (const std::uint64_t most = std::min(T::kSmallUpTo, in.tiles);
              n <= (in.writes_only ? T::kSmallWritingParts * most
@@ -210,15 +232,16 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.groups = s.by_key_runs() && n <= std::min(T::kGroupedUpTo, T::kGroupedPerTile * in.tiles);
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
-  const bool finds_share = s.kernels == Kernels::kFindThreads ||
-                           (s.kernels == Kernels::kFindTiles && in.shares && MayShare(in));
+  // (If what many want is not cached after all, they do not wait for each other.)
+  const bool finds_share =
+      s.kernels == Kernels::kFindThreads ||
+      (s.kernels == Kernels::kFindTiles && (n >= T::kThreadsFrom || (in.shares && MayShare(in))));
   s.shares_reads = finds_share && in.access.combine;
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
-  s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
+  s.orders_reads = n >= T::kThreadsFrom && is_large;
   s.reads_by_host = s.orders_reads && MayReadByHost(in) &&
                     static_cast<double>(n) * in.read_share >= T::kByHostFrom;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
-  const bool mostly_cached = in.has_cache && in.mostly_cached;
   s.copies_cached = s.kernels == Kernels::kFindThreads && mostly_cached;
   if (in.to_host && s.kernels == Kernels::kFindThreads && !s.orders_reads && n > T::kChunk) {
     const std::uint64_t share = (n + T::kMostChunks - 1) / T::kMostChunks;

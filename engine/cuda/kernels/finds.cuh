@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Find(candidates, key, 1, nullptr, &cached);
     ReadPlan plan;
-    bool hit = context.accelerators.directory.enabled() && candidates.reserved < 0;
+    bool hit = context.accelerators.directory.enabled();
     if (outcome.present && batch.found != nullptr) {
       std::byte* const row = batch.FoundOf(i, table.value_size);
       if (!reads.enabled()) {
@@ -110,6 +110,64 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
   ReportWhenLast(context, reporter);
 }
 
+/// Blocks of FindLongValues for each multiprocessor.
+inline constexpr unsigned kLongFindingBlocks = 4;
+
+/// A block that works on one operation.
+class BlockGroup {
+ public:
+  static constexpr std::uint32_t kSize = kBlockThreads;
+
+  __device__ std::uint32_t Lane() const { return threadIdx.x; }
+  __device__ bool IsLeader() const { return threadIdx.x == 0; }
+  __device__ void Sync() const { __syncthreads(); }
+  template <class Word>
+  __device__ Word Broadcast(Word value) const {
+    __shared__ Word of_leader;
+    __syncthreads();
+    if (threadIdx.x == 0) of_leader = value;
+    __syncthreads();
+    return of_leader;
+  }
+};
+
+/// A few finds of long values: a block for each, as a tile alone would be busy for long. What was
+/// read stays in the cache, where that opens.
+__global__ void __launch_bounds__(kBlockThreads, kLongFindingBlocks)
+    FindLongValues(const __grid_constant__ TableContext context,
+                   const __grid_constant__ DeviceBatch batch,
+                   const __grid_constant__ Reporter reporter) {
+  __shared__ BlockCounts counts;
+  __shared__ Outcome found;
+  counts.Clear();
+  const CudaTile tile(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TableView& table = context.table;
+  const CudaMedia media(context.dirty);
+  const TableProbe<CudaTile, CudaMedia> search(table, context.accelerators, tile, media);
+  const TableProbe<BlockGroup, CudaMedia> read(table, context.accelerators, BlockGroup{}, media);
+  const bool stuck = batch.IsStuck(table);
+  for (std::uint32_t i = blockIdx.x; i < batch.count; i += gridDim.x) {
+    const std::uint64_t* const key = batch.KeyOf(i, table.key_words);
+    const Candidates candidates = search.Locate(key);
+    if (threadIdx.x < kTileLanes) {
+      const Outcome outcome = search.Find(candidates, key);
+      if (threadIdx.x == 0) found = outcome;
+    }
+    __syncthreads();
+    const Outcome outcome = found;
+    const bool hit = outcome.present &&
+                     read.ReadAndKeep(candidates, outcome, batch.FoundOf(i, table.value_size));
+    if (threadIdx.x == 0) {
+      batch.results[i] = stuck ? Result::kNoSpace : ResultOf(Op::kFind, outcome.present);
+      if (outcome.present) counts.CountFound(hit);
+    }
+    __syncthreads();
+  }
+  counts.AddTo(batch.sums);
+  ReportWhenLast(context, reporter);
+}
+
 /// Of the finds of a large batch that the cache answers, one in so many counts for all of them:
 /// single additions to the counts of the few hottest buckets would take longer than the searches.
 inline constexpr std::uint32_t kCountedShare = 4;
@@ -138,7 +196,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     present = outcome.present;
     batch.results[i] = batch.IsStuck(table) ? Result::kNoSpace : ResultOf(Op::kFind, present);
     if (!reads.has_plans()) {
-      hit = present && candidates.reserved < 0 && context.accelerators.directory.enabled() &&
+      hit = present && context.accelerators.directory.enabled() &&
             (batch.found == nullptr || table.inline_values());
       if (present && batch.found != nullptr) {
         operations.ReadValue(outcome.reference, batch.FoundOf(i, table.value_size));

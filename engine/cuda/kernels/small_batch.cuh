@@ -101,7 +101,6 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
                          const BlockKeyRuns<Shape>& runs, std::uint32_t tile,
                          const Attempt& attempt, KeyRunTask* task) {
   const auto& group = operations.group();
-  const std::uint32_t key_words = operations.table().key_words;
   const OperationInKeyRun& run = runs.own[tile];
   task->effect = run.before;
   task->effect.if_absent = run.if_absent;
@@ -116,10 +115,7 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
   } else if (group.IsLeader()) {
     *task->record = KeyRunRecord{0, 0, KeyRunStatus::kPending, task->effect.first};
   }
-  const bool one_by_one =
-      attempt.final || run.before.collided() ||
-      (key_words > 1 && task->uses > 1 &&
-       HasCollision<Shape>(group, batch, key_words, task->last, runs.equal[runs.numbers[tile]]));
+  const bool one_by_one = attempt.final || run.before.collided() || run.collides;
   task->active = !one_by_one;
   task->members = runs.equal[runs.numbers[tile]];
   task->member_words = Shape::kUpTo / 32;
@@ -172,6 +168,7 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   // that are not needed are retired.
   const bool ahead = !attempt.again && batch.values != nullptr && !table.inline_values() &&
                      table.key_words == 1 && context.reclaim.unkept() >= part.operations &&
+                     table.value_size <= StrategyThresholds::kAheadUpToBytes &&
                      !only_finds_or_inserts && (batch.ops == nullptr || batch.added == nullptr);
   const bool at_once =
       ahead && batch.ops == nullptr && Writes(batch.op) && batch.op != Op::kAccumulate;
@@ -200,7 +197,7 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   std::uint64_t cells = 0;  // in flight while runs are found
   const bool takes = ahead && !at_once && threadIdx.x == 0 && first < batch.count;
   if (takes) cells = AtomicAdd(context.reclaim.taken, runs.WritersBefore(part.of_block));
-  runs.FindKeyRuns(batch.count);
+  runs.FindKeyRuns(batch, table.key_words);
   if (takes) first_cell = cells;
   __syncthreads();
   // Reads that are dealt out wait for all blocks. That takes longer where many operations write

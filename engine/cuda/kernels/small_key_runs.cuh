@@ -69,7 +69,51 @@ struct OperationInKeyRun {
   std::uint32_t uses;  ///< operations up to it
   bool is_last;
   bool reads_old;  ///< the first find meets the value as it was before the run
+  bool collides;   ///< it is the last of operations on several keys with the same digest
 };
+
+/// Whether two operations are on different keys.
+__device__ inline bool HaveOtherKeys(const DeviceBatch& batch, std::uint32_t key_words,
+                                     std::uint32_t i, std::uint32_t other) {
+  const std::uint64_t* key = batch.KeyOf(i, key_words);
+  const std::uint64_t* other_key = batch.KeyOf(other, key_words);
+  bool differs = false;
+  for (std::uint32_t w = 0; w < key_words; ++w) differs |= key[w] != other_key[w];
+  return differs;
+}
+
+/// Whether some operations are on another key than operation i, by a warp.
+/// @param on_key a bit for each operation to compare, in kWords words
+template <std::uint32_t kWords>
+__device__ GPM_NOINLINE bool MeetsOtherKeys(const DeviceBatch& batch, std::uint32_t key_words,
+                                            std::uint32_t i, const std::uint32_t* on_key) {
+  constexpr std::uint32_t kAtOnce = 4;  // words, of which a thread compares an operation each
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint64_t* const key = batch.KeyOf(i, key_words);
+  bool differs = false;
+#pragma unroll 1
+  for (std::uint32_t first = 0; first < kWords; first += 32) {
+    const std::uint32_t own = on_key[first + lane];
+#pragma unroll 1
+    for (std::uint32_t words = __ballot_sync(~0u, own != 0); words != 0;) {
+      const std::uint64_t* other[kAtOnce];
+#pragma unroll
+      for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+        const std::uint32_t word = LowestBit(words) % 32;  // any, if there is none
+        const std::uint32_t bits = __shfl_sync(~0u, own, static_cast<int>(word));
+        const bool has_one = words != 0 && (bits >> lane & 1) != 0;
+        other[k] = has_one ? batch.KeyOf(32 * (first + word) + lane, key_words) : key;
+        words &= words - 1;
+      }
+#pragma unroll 1
+      for (std::uint32_t w = 0; w < key_words; ++w) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < kAtOnce; ++k) differs |= other[k][w] != key[w];
+      }
+    }
+  }
+  return __any_sync(~0u, differs) != 0;
+}
 
 /// The key runs of a block's own operations of a small batch; in shared memory. Digests tell keys
 /// apart (DigestKey). Each block looks at all operations, so each has to take few instructions.
@@ -199,8 +243,7 @@ struct BlockKeyRuns {
   }
 
   /// Finds where each of the block's own operations is in its key run, a warp for one at a time.
-  /// @param count of the batch
-  __device__ void FindKeyRuns(std::uint32_t count) {
+  __device__ void FindKeyRuns(const DeviceBatch& batch, std::uint32_t key_words) {
     if (threadIdx.x < 32) {
       const Words insert = Load(inserts);
       const Words update = Load(updates);
@@ -217,7 +260,11 @@ struct BlockKeyRuns {
 #pragma unroll 1
     for (std::uint32_t number = threadIdx.x / 32; number < of_block; number += kWarps) {
       const std::uint32_t i = first + number;
-      if (i < count) FindRun(i, equal[numbers[number]], &own[number]);
+      if (i >= batch.count) continue;
+      const std::uint32_t* const on_key = equal[numbers[number]];
+      const bool compares = FindRun(i, on_key, &own[number]) && key_words > 1;
+      if (!compares || !MeetsOtherKeys<kWords>(batch, key_words, i, on_key)) continue;
+      if (threadIdx.x % 32 == 0) own[number].collides = true;
     }
     __syncthreads();
   }
@@ -259,7 +306,8 @@ struct BlockKeyRuns {
     }
   }
 
-  __device__ void FindRun(std::uint32_t i, const std::uint32_t* on_key,
+  /// @return whether it is the last one of several
+  __device__ bool FindRun(std::uint32_t i, const std::uint32_t* on_key,
                           OperationInKeyRun* run) const {
     const Words on = Load(on_key);
     const Words find = Load(finds);
@@ -316,9 +364,10 @@ struct BlockKeyRuns {
     std::uint32_t if_absent = upto.if_absent;
     if (has_adds) NoteAdds(i, on, &effect, &if_absent);
     if (threadIdx.x % 32 == 0) {
-      *run = OperationInKeyRun{effect, if_absent, upto.if_present,
-                               uses,   is_last,   first_find < first_change};
+      *run = OperationInKeyRun{
+          effect, if_absent, upto.if_present, uses, is_last, first_find < first_change, false};
     }
+    return is_last && uses > 1;
   }
   /// Sees to it that the effect of a run up to operation i says whether it accumulates, as EffectOf
   /// and ComposeEffects do.
@@ -380,30 +429,6 @@ struct BlockKeyRuns {
     return effect;
   }
 };
-
-/// Whether two operations are on different keys.
-__device__ inline bool HaveOtherKeys(const DeviceBatch& batch, std::uint32_t key_words,
-                                     std::uint32_t i, std::uint32_t other) {
-  const std::uint64_t* key = batch.KeyOf(i, key_words);
-  const std::uint64_t* other_key = batch.KeyOf(other, key_words);
-  bool differs = false;
-  for (std::uint32_t w = 0; w < key_words; ++w) differs |= key[w] != other_key[w];
-  return differs;
-}
-
-/// Whether the operations on a key's digest, up to the tile's own, are on other keys too.
-template <class Shape>
-__device__ GPM_NOINLINE bool HasCollision(const typename Shape::Group& group,
-                                          const DeviceBatch& batch, std::uint32_t key_words,
-                                          std::uint32_t i, const std::uint32_t* equal) {
-  bool differs = false;
-  for (std::uint32_t word = group.Lane(); word < Shape::kUpTo / 32; word += Shape::kLanes) {
-    for (std::uint32_t bits = equal[word]; bits != 0; bits &= bits - 1) {
-      differs |= HaveOtherKeys(batch, key_words, i, 32 * word + LowestBit(bits));
-    }
-  }
-  return group.Ballot(differs) != 0;
-}
 
 }  // namespace gpm
 
