@@ -117,6 +117,7 @@ class Admission {
     ~Entered() GPM_RELEASE() {}
     /// Whether who is alone next would have to wait for a DeviceScope.
     bool HasOpenScope() const GPM_NOT_CHECKED { return admission_.HasOpenScope(); }
+    bool HasBatches() const GPM_NOT_CHECKED { return !admission_.active_.empty(); }  ///< in flight
     bool CallerHasOpenScope() const GPM_NOT_CHECKED { return admission_.CallerHasOpenScope(); }
 
    private:

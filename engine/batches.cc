@@ -77,11 +77,11 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, An
   auto task = executor_->Prepare(batch, stream, answers);  // refuses, before anything is evicted
   std::optional<Bound::Turn> turn;
   if (bound_ != nullptr && demand.inserts) TakeTurn(&turn);
-  const bool made_way =
-      turn && !turn->nested() && MakeWay(&batch, demand.most_added, stream, evicted);
+  Bound::MayAdd adds{.most = demand.most_added};
+  const bool made_way = turn && !turn->nested() && MakeWay(&batch, stream, evicted, &adds);
   const bool results_on_host = task->ResultsOnHost();
   std::unique_ptr<BatchWatch> watch;
-  if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);
+  if (bound_ != nullptr) watch = bound_->Watch(&batch, adds);
   auto in_flight = StartTask(std::move(task), demand, std::move(watch));
   in_flight->results_on_host = results_on_host;
   in_flight->evicted = made_way;
@@ -91,11 +91,12 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, An
 std::shared_ptr<InFlight> StoreImpl::StartScope(std::shared_ptr<BatchTask> task,
                                                 const Demand& demand) {
   const Log::TellsAtEnd tells(log_);
-  if (bound_ == nullptr || !demand.inserts) return StartTask(std::move(task), demand);
+  if (bound_ == nullptr) return StartTask(std::move(task), demand);
   std::optional<Bound::Turn> turn;
-  TakeTurn(&turn);
-  const bool made_way = !turn->nested() && MakeWay(nullptr, demand.most_added, nullptr, nullptr);
-  auto in_flight = StartTask(std::move(task), demand, bound_->Watch(nullptr, demand.most_added));
+  if (demand.inserts) TakeTurn(&turn);
+  Bound::MayAdd adds{.most = demand.most_added};
+  const bool made_way = turn && !turn->nested() && MakeWay(nullptr, nullptr, nullptr, &adds);
+  auto in_flight = StartTask(std::move(task), demand, bound_->Watch(nullptr, adds));
   in_flight->evicted = made_way;
   return in_flight;
 }
@@ -106,7 +107,7 @@ std::shared_ptr<InFlight> StoreImpl::Run(const Batch& batch, Stream stream) {
   demand.most.cells = 0;
   const bool erases = !batch.ops.empty() || batch.op == Op::kErase;
   return StartTask(executor_->Prepare(batch, stream, Answers::kOnStream), demand,
-                   erases ? bound_->Watch(&batch, 0) : nullptr);
+                   erases ? bound_->Watch(&batch, {}) : nullptr);
 }
 
 void StoreImpl::TakeTurn(std::optional<Bound::Turn>* turn) {

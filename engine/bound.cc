@@ -173,19 +173,42 @@ Bound::Turn::~Turn() {
   if (!nested()) bound_.turn_of_ = 0;
 }
 
-/// What a batch may add, and how it used items.
+/// Whether it may erase items. (Its kinds may be in device memory.)
+bool Bound::MayErase(const Batch* batch) {
+  return batch == nullptr || !batch->ops.empty() || batch->op == Op::kErase;
+}
+
+/// What a batch may add and erase, and how it used items.
 class Bound::BatchUses : public BatchWatch {
  public:
-  BatchUses(Bound& bound, const Batch* batch, bool wanted, std::uint64_t may_add)
-      : bound_(bound), may_add_(may_add) {
+  BatchUses(Bound& bound, const Batch* batch, bool wanted, const MayAdd& adds)
+      : bound_(bound), erases_(MayErase(batch)), most_(adds.most) {
     if (wanted) {
       batch_ = *batch;
       number_ = bound.uses_.Begin();
     }
-    bound.reserved_ += may_add;
+    const MutexLock lock(bound.mutex_);
+    if (erases_) {
+      ++bound.erasers_;
+      ++bound.erasers_begun_;
+      bound.erased_beside_ |= bound.adders_ > 0;
+    }
+    if (most_ == 0) return;
+    missing_ = bound.HoldsStill(adds.look) ? adds.missing : most_;
+    ++bound.adders_;
+    bound.reserved_ += most_;
+    bound.missing_ += missing_;
   }
   ~BatchUses() override {
-    bound_.reserved_ -= may_add_;
+    {
+      const MutexLock lock(bound_.mutex_);
+      if (erases_) --bound_.erasers_;
+      if (most_ > 0) {
+        bound_.reserved_ -= most_;
+        bound_.missing_ -= missing_;
+        if (--bound_.adders_ == 0) bound_.erased_beside_ = false;
+      }
+    }
     if (number_ != 0) bound_.uses_.Forget(number_);
   }
   BatchUses(const BatchUses&) = delete;
@@ -199,14 +222,32 @@ class Bound::BatchUses : public BatchWatch {
   Bound& bound_;
   Batch batch_{};
   std::uint64_t number_ = 0;  ///< of ItemUses; 0: nobody wants to know
-  const std::uint64_t may_add_;
+  const bool erases_;
+  const std::uint64_t most_;
+  std::uint64_t missing_ = 0;
 };
 
-std::unique_ptr<BatchWatch> Bound::Watch(const Batch* batch, std::uint64_t may_add) {
+Bound::Look Bound::BeginLook() {
+  const MutexLock lock(mutex_);
+  return {
+      .stays = erasers_ == 0 && !erased_beside_, .erasers = erasers_begun_, .reserved = missing_};
+}
+
+bool Bound::Holds(const Look& look) {
+  const MutexLock lock(mutex_);
+  return HoldsStill(look);
+}
+
+std::uint64_t Bound::reserved() {
+  const MutexLock lock(mutex_);
+  return reserved_;
+}
+
+std::unique_ptr<BatchWatch> Bound::Watch(const Batch* batch, const MayAdd& adds) {
   const bool wanted =
       batch != nullptr && uses_.WantsAny() && (!batch->ops.empty() || uses_.Wants(batch->op));
-  if (!wanted && may_add == 0) return nullptr;
-  return std::make_unique<BatchUses>(*this, batch, wanted, may_add);
+  if (!wanted && adds.most == 0 && !MayErase(batch)) return nullptr;
+  return std::make_unique<BatchUses>(*this, batch, wanted, adds);
 }
 
 void Bound::Count(std::uint64_t evicted, double seconds) {

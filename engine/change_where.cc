@@ -104,7 +104,7 @@ std::uint64_t StoreImpl::UpdateRowsWhere(const Query& query, const Store::RowsEd
 std::uint64_t StoreImpl::RunAlone(const Batch& batch) {
   if (batch.results.empty()) return 0;
   InFlight in_flight(DemandOf(batch));
-  if (bound_ != nullptr && batch.op != Op::kFind) in_flight.watch = bound_->Watch(&batch, 0);
+  if (bound_ != nullptr && batch.op != Op::kFind) in_flight.watch = bound_->Watch(&batch, {});
   if (batch.op != Op::kFind) admission_.CountChanger();
   space_.Reclaim();
   space_.MakeRoomForSlots(in_flight.demand.most.slots);

@@ -22,13 +22,39 @@ constexpr std::uint64_t kRowsBytes = 64 << 20;
 
 }  // namespace
 
-bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream,
-                        Evicted* evicted) {
+std::unique_ptr<KeysOfBatch> StoreImpl::LookAt(const Batch& batch, Stream stream) {
+  return bound_->uses().LookAt(batch, [&](std::span<Result> results) {
+    Await(Run({.op = Op::kFind, .keys = batch.keys, .results = results}, stream));
+  });
+}
+
+/// True only if MakeWay would conclude the same when the batches in flight have ended, whatever
+/// they do until then: as long as the look holds, none of them erases, and no other that adds
+/// begins, as that takes the turn. So the keys that are there stay, those that are missing then are
+/// missing now, and the items then are at most those counted now and `reserved`: a batch that ends
+/// in between is in one of the two, or in both.
+bool StoreImpl::FitsBeside(const Batch& batch, Stream stream, Bound::MayAdd* adds) {
+  {
+    const Admission::Entered entered(admission_);
+    if (!entered.HasBatches()) return false;  // nobody has to be waited for
+  }
+  const Bound::Look look = bound_->BeginLook();
+  if (!look.stays) return false;
+  const std::uint64_t there = ItemsNow();
+  const std::uint64_t missing = LookAt(batch, stream)->missing;
+  if (missing > 0 && there + look.reserved + missing > bound_->capacity().items) return false;
+  adds->look = look;
+  adds->missing = missing;
+  return bound_->Holds(look);
+}
+
+bool StoreImpl::MakeWay(const Batch* batch, Stream stream, Evicted* evicted, Bound::MayAdd* adds) {
   const std::uint64_t capacity = bound_->capacity().items;
   health_.Check();
   // First: what a batch that ends meanwhile has added may count twice, not at no time.
   const std::uint64_t reserved = bound_->reserved();
-  if (ItemsNow() + reserved + may_add <= capacity) return false;
+  if (ItemsNow() + reserved + adds->most <= capacity) return false;
+  if (batch != nullptr && FitsBeside(*batch, stream, adds)) return false;
   {  // What it evicts must not hang on how far the batches before it have come.
     const Admission::Alone alone(admission_, Admission::Telling::kLater);
     FinishBatches();
@@ -37,14 +63,15 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   const Clock::time_point start = Clock::now();
   // Before the keys are looked at: an item that is erased in between counts twice, rather than not
   // at all.
+  const Bound::Look look = bound_->BeginLook();
   const std::uint64_t there = ItemsNow();
   std::unique_ptr<KeysOfBatch> keys;
   if (batch != nullptr) {
-    keys = bound_->uses().LookAt(*batch, [&](std::span<Result> results) {
-      Await(Run({.op = Op::kFind, .keys = batch->keys, .results = results}, stream));
-    });
+    keys = LookAt(*batch, stream);
+    adds->look = look;
+    adds->missing = keys->missing;
   }
-  const std::uint64_t missing = keys != nullptr ? keys->missing : may_add;
+  const std::uint64_t missing = keys != nullptr ? keys->missing : adds->most;
   if (missing == 0) return false;  // also where the pool has more than the capacity: it keeps them
   const std::uint64_t stay = keys != nullptr ? keys->there : 0;
   if (there + missing <= capacity) return false;

@@ -153,11 +153,16 @@ class StoreImpl {
 
   // Of a store with a capacity (engine/evict.cc).
 
-  /// Makes sure that so many items more leave no more than the capacity, by evicting others.
+  /// Makes sure that what a batch adds leaves no more than the capacity, by evicting others.
   /// REQUIRES: the caller has the turn (Bound::Turn), and has not begun the batch.
   /// @param batch null: a scope, of which nobody knows the keys
-  /// @return whether it evicted any
-  bool MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
+  /// @param adds `most`; what is known beside is added @return whether it evicted any
+  bool MakeWay(const Batch* batch, Stream stream, Evicted* evicted, Bound::MayAdd* adds);
+  /// Whether nothing has to go for a batch, whatever those in flight still do. If so, sets what is
+  /// known of what it adds. REQUIRES: as MakeWay
+  bool FitsBeside(const Batch& batch, Stream stream, Bound::MayAdd* adds);
+  /// Looks which keys of a batch there are. REQUIRES: as MakeWay
+  std::unique_ptr<KeysOfBatch> LookAt(const Batch& batch, Stream stream);
   void TakeTurn(std::optional<Bound::Turn>* turn);
   /// The keys of the items that go first, at most so many. @param kept stay; null: none
   std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const KeysOfBatch* kept);

@@ -47,6 +47,21 @@ class CapacityTest : public PoolTest {
     for (const std::uint64_t number : numbers) batch.Add(kind, number, number);
     EXPECT_EQ(batch.CallFor(store, kind), 0u);
   }
+  static TestBatch Rows(Op kind, const std::vector<std::uint64_t>& numbers) {
+    TestBatch batch(8, kValueSize);
+    for (const std::uint64_t number : numbers) batch.Add(kind, number, number);
+    return batch;
+  }
+  static Batch OfOneKind(TestBatch& batch, Op kind) {
+    Batch call = batch.Mixed();
+    call.op = kind;
+    call.ops = {};
+    return call;
+  }
+  /// Operations of one kind whose batches have ended.
+  static std::uint64_t Ended(Store& store, Op kind) {
+    return store.Stats().operations[static_cast<std::size_t>(kind)];
+  }
   static std::set<std::uint64_t> KeysOf(Store& store) {
     std::set<std::uint64_t> keys;
     store.ForEach([&](auto key, auto) { keys.insert(KeyNumber(key)); });
@@ -126,32 +141,86 @@ TEST_P(CapacityPolicyTest, EvictsWhatTheModelDoes) {
 /// Batches in flight at once, waited for in any order, as if each had been waited for.
 TEST_P(CapacityPolicyTest, TimingDoesNotMatter) {
   constexpr std::uint64_t kItems = 400;
-  std::vector<std::set<std::uint64_t>> contents;
-  for (int way = 0; way < 3; ++way) {
-    std::mt19937_64 random(17);
-    Store store = Store::Create(NewPath(), Shape(8, kValueSize), WithCapacity(kItems, GetParam()));
-    std::vector<std::unique_ptr<TestBatch>> batches;
-    std::vector<Ticket> tickets;
-    for (int i = 0; i < 40; ++i) {
-      auto batch = std::make_unique<TestBatch>(8, kValueSize);
-      const Op kind = i % 3 == 0 ? Op::kFind : Op::kUpsert;
-      for (int k = 0; k < 50; ++k) batch->Add(kind, random() % 1000, random());
-      Batch call = batch->Mixed();
-      call.op = kind;
-      call.ops = {};
-      tickets.push_back(store.ApplyAsync(call));
-      batches.push_back(std::move(batch));
-      if (way == 0) tickets.back().Wait();
-      if (way == 1 && tickets.size() == 4) {
-        while (!tickets.empty()) tickets.pop_back();  // the last one first
+  for (const std::uint64_t different : {1000u, 430u}) {  // keys, of which most are missing, or few
+    SCOPED_TRACE(different);
+    std::vector<std::set<std::uint64_t>> contents;
+    for (int way = 0; way < 3; ++way) {
+      std::mt19937_64 random(17);
+      Store store =
+          Store::Create(NewPath(), Shape(8, kValueSize), WithCapacity(kItems, GetParam()));
+      std::vector<std::unique_ptr<TestBatch>> batches;
+      std::vector<Ticket> tickets;
+      for (int i = 0; i < 60; ++i) {
+        auto batch = std::make_unique<TestBatch>(8, kValueSize);
+        const Op kind = i % 3 == 0 ? Op::kFind : Op::kUpsert;
+        for (int k = 0; k < 50; ++k) batch->Add(kind, random() % different, random());
+        tickets.push_back(store.ApplyAsync(OfOneKind(*batch, kind)));
+        batches.push_back(std::move(batch));
+        if (way == 0) tickets.back().Wait();
+        if (way == 1 && tickets.size() == 4) {
+          while (!tickets.empty()) tickets.pop_back();  // the last one first
+        }
       }
+      tickets.clear();
+      contents.push_back(KeysOf(store));
+      EXPECT_LE(contents.back().size(), kItems);
+      EXPECT_GT(store.Stats().evicted, 0u);
     }
-    tickets.clear();
-    contents.push_back(KeysOf(store));
-    EXPECT_LE(contents.back().size(), kItems);
+    EXPECT_EQ(contents[0], contents[1]);
+    EXPECT_EQ(contents[0], contents[2]);
   }
-  EXPECT_EQ(contents[0], contents[1]);
-  EXPECT_EQ(contents[0], contents[2]);
+}
+
+/// Nobody waits for those in flight, which end when their tickets are waited for.
+TEST_P(CapacityPolicyTest, ABatchThatFitsRunsBesideOthers) {
+  Store store = Store::Create(NewPath(), Shape(8, kValueSize, 1000), WithCapacity(100, GetParam()));
+  Put(store, Numbers(0, 95));
+  TestBatch updates = Rows(Op::kUpdate, Numbers(0, 10));
+  Ticket update = store.ApplyAsync(OfOneKind(updates, Op::kUpdate));
+  Put(store, Numbers(0, 98), Op::kUpsert);  // adds 3
+  EXPECT_EQ(Rows(Op::kFindOrInsert, Numbers(10, 90)).CallFor(store, Op::kFindOrInsert), 88u);
+  Put(store, Numbers(0, 100), Op::kUpsert);  // adds none
+  EXPECT_EQ(Ended(store, Op::kUpdate), 0u);
+  // Nor for such as might add items, but add none.
+  std::vector<TestBatch> upserts(3, Rows(Op::kUpsert, Numbers(0, 60)));
+  std::vector<Ticket> in_flight;
+  for (TestBatch& batch : upserts) {
+    in_flight.push_back(store.ApplyAsync(OfOneKind(batch, Op::kUpsert)));
+  }
+  EXPECT_EQ(Ended(store, Op::kUpsert), 198u);
+  EXPECT_EQ(Ended(store, Op::kUpdate), 0u);
+  EXPECT_EQ(store.Stats().items, 100u);
+  EXPECT_EQ(store.Stats().evicted, 0u);
+  // One that doesn't fit waits, as what it evicts follows from those before.
+  Put(store, Numbers(1000, 1));
+  EXPECT_EQ(Ended(store, Op::kUpdate), 10u);
+  EXPECT_EQ(Ended(store, Op::kUpsert), 198u + 3 * 60);
+  EXPECT_EQ(store.Stats().evicted, 7u);
+}
+
+/// A batch in flight may find that what it did not miss is gone, and add it.
+TEST_P(CapacityPolicyTest, WhatIsErasedBesideABatchMayComeBack) {
+  Store store = Store::Create(NewPath(), Shape(8, kValueSize, 1000), WithCapacity(10, GetParam()));
+  Put(store, Numbers(0, 10));
+  TestBatch upserts = Rows(Op::kUpsert, Numbers(0, 5));
+  Ticket upsert = store.ApplyAsync(OfOneKind(upserts, Op::kUpsert));
+  TestBatch erases = Rows(Op::kErase, Numbers(0, 5));
+  EXPECT_EQ(erases.CallFor(store, Op::kErase), 0u);
+  EXPECT_EQ(Ended(store, Op::kUpsert), 0u);
+  Put(store, Numbers(5, 10), Op::kUpsert);  // adds 5, for which the other might leave no room
+  EXPECT_EQ(Ended(store, Op::kUpsert), 15u);
+  EXPECT_EQ(store.Stats().evicted, 0u);
+  // Nor is it known what one that erases leaves, before it has ended.
+  TestBatch others = Rows(Op::kErase, Numbers(100, 5));
+  Ticket erase = store.ApplyAsync(OfOneKind(others, Op::kErase));
+  Put(store, Numbers(5, 10), Op::kUpsert);
+  EXPECT_EQ(Ended(store, Op::kErase), 10u);
+  // Afterwards it is.
+  TestBatch updates = Rows(Op::kUpdate, Numbers(5, 5));
+  Ticket update = store.ApplyAsync(OfOneKind(updates, Op::kUpdate));
+  Put(store, Numbers(5, 10), Op::kUpsert);
+  EXPECT_EQ(Ended(store, Op::kUpdate), 0u);
+  EXPECT_EQ(store.Stats().items, 10u);
 }
 
 TEST_F(CapacityTest, UsedItemsStay) {
@@ -492,25 +561,28 @@ TEST_F(CapacityTest, TheLogMayInsert) {
 
 TEST_F(CapacityTest, ThreadsKeepWithinIt) {
   constexpr std::uint64_t kItems = 500;
-  Store store =
-      Store::Create(NewPath(), Shape(8, kValueSize), WithCapacity(kItems, EvictionPolicy::kLfu));
-  std::atomic<bool> exceeded{false};
-  std::vector<std::thread> threads;
-  for (std::uint64_t t = 0; t < 3; ++t) {
-    threads.emplace_back([&, t] {
-      std::mt19937_64 random(t);
-      for (int i = 0; i < 40; ++i) {
-        TestBatch batch(8, kValueSize);
-        const Op kind = i % 4 == 3 ? Op::kErase : i % 4 == 2 ? Op::kFind : Op::kUpsert;
-        for (int k = 0; k < 60; ++k) batch.Add(kind, random() % 2000, random());
-        batch.CallFor(store, kind);
-        if (store.Stats().items > kItems) exceeded = true;
-      }
-    });
+  for (const std::uint64_t different : {2000u, 530u}) {  // keys, of which most are missing, or few
+    SCOPED_TRACE(different);
+    Store store =
+        Store::Create(NewPath(), Shape(8, kValueSize), WithCapacity(kItems, EvictionPolicy::kLfu));
+    std::atomic<bool> exceeded{false};
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 3; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937_64 random(t);
+        for (int i = 0; i < 80; ++i) {
+          TestBatch batch(8, kValueSize);
+          const Op kind = i % 8 == 7 ? Op::kErase : i % 4 == 2 ? Op::kFind : Op::kUpsert;
+          for (int k = 0; k < 60; ++k) batch.Add(kind, random() % different, random());
+          batch.CallFor(store, kind);
+          if (store.Stats().items > kItems) exceeded = true;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_FALSE(exceeded);
+    EXPECT_LE(KeysOf(store).size(), kItems);
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_FALSE(exceeded);
-  EXPECT_LE(KeysOf(store).size(), kItems);
 }
 
 /// A process that is killed leaves a pool within its capacity: what goes, goes first.
