@@ -53,7 +53,7 @@ void CopyBothWays(HostCopier& copier, std::size_t count, std::uint64_t seed) {
 
 TEST_F(HostCopierTest, ArraysOfAllSizes) {
   HostCopier copier(0, kPiece);
-  const std::uint64_t turn = kPiece * HostCopier::kPiecesOfTurn;
+  const std::uint64_t turn = kPiece * HostCopier::kPiecesIfAwaited;
   std::uint64_t seed = 1;
   for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, kPiece - 1, kPiece,
                                     kPiece + 1, 17 * kPiece, turn, turn + 1, 3 * turn - 7}) {

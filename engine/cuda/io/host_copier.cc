@@ -5,7 +5,6 @@
 #endif
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -80,31 +79,28 @@ HostCopier::~HostCopier() {
 template <class Begin, class End>
 void HostCopier::InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin& begin,
                           const End& end) {
-  const std::uint64_t turn = kPiecesOfTurn * piece_bytes_;
   const std::uint64_t share = bytes / threads_.threads();
   const std::uint64_t piece = std::min(piece_bytes_, std::max(kLeastPieceBytes, share));
-  for (std::uint64_t first = 0; first < bytes; first += turn) {
-    TakeTurn(first, std::min(first + turn, bytes), piece, stream, begin, end);
-  }
+  for (std::uint64_t at = 0; at < bytes;) at = TakeTurn(at, bytes, piece, stream, begin, end);
 }
 
 template <class Begin, class End>
-void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t piece_bytes,
-                          cudaStream_t stream, const Begin& begin, const End& end) {
-  const std::lock_guard turn(turn_);
-  std::atomic<std::uint64_t> next{first};
+std::uint64_t HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last,
+                                   std::uint64_t piece_bytes, cudaStream_t stream,
+                                   const Begin& begin, const End& end) {
+  const FairTurns::Turn turn(turns_);
+  PiecesOfTurn places(turn, first, last, piece_bytes, kPiecesIfAwaited * piece_bytes_);
   const auto copy = [&](std::size_t thread) {
     const RelaxedCapture relaxed;
     // The pool's threads are this copier's alone; in the caller's it is current.
     CheckCuda(cudaSetDevice(device_), "cudaSetDevice");
     std::optional<Piece> before;
     for (std::size_t k = 0;; k ^= 1) {
-      const std::uint64_t at = next.fetch_add(piece_bytes, std::memory_order_relaxed);
       std::optional<Piece> piece;
-      if (at < last) {
+      if (const auto at = places.Take()) {
         Buffer* const buffer = buffers_[2 * thread + k].get();
         Await(buffer->copied);
-        piece = Piece{buffer, at, std::min(piece_bytes, last - at)};
+        piece = Piece{buffer, *at, std::min(piece_bytes, last - *at)};
         begin(*piece);
         CheckCuda(cudaEventRecord(buffer->copied, stream), "cudaEventRecord");
       }
@@ -120,6 +116,7 @@ void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t
     cudaStreamSynchronize(stream);  // nothing uses the buffers, nor the arrays, any more
     throw;
   }
+  return places.next();
 }
 
 template <class Copy>
@@ -138,7 +135,7 @@ void HostCopier::CopyHost(std::byte* to, const std::byte* from, std::uint64_t by
 void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t bytes,
                           cudaStream_t stream) {
   if (bytes > 0 && bytes <= piece_bytes_) {
-    const std::lock_guard turn(turn_);
+    const FairTurns::Turn turn(turns_);
     const RelaxedCapture relaxed;
     Buffer& buffer = *buffers_.front();
     Await(buffer.copied);

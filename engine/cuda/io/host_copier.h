@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "engine/cuda/memory.h"
+#include "pm/fair_turns.h"
 #include "pm/thread_pool.h"
 
 namespace gpm {
@@ -19,8 +19,8 @@ namespace gpm {
 /// pinned buffers, and the GPU copies those meanwhile. (For the driver's own copy of such memory
 /// one thread does that, and it takes several times as long as the link.)
 ///
-/// Thread safety: any thread at any time, if the device is current there; copies take turns, and
-/// one of large arrays lets others have theirs.
+/// Thread safety: any thread at any time, if the device is current there; copies take turns in the
+/// order in which they came, and one of large arrays lets those who wait have theirs in between.
 class HostCopier {
  public:
   /// Arrays up to this size are left to the driver, where it need not wait for the stream: it
@@ -37,8 +37,9 @@ class HostCopier {
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
   /// And at least, where there are threads without a piece otherwise.
   static constexpr std::uint64_t kLeastPieceBytes = std::uint64_t{1} << 18;
-  /// What is copied in one turn, in pieces.
-  static constexpr std::uint64_t kPiecesOfTurn = 128;
+  /// What is copied in one turn if others wait, in pieces; else all is, as each turn begins with
+  /// empty buffers and ends when they are.
+  static constexpr std::uint64_t kPiecesIfAwaited = 16;
 
   /// @param piece_bytes other than by default in tests @throws Error(kGpu), std::bad_alloc
   explicit HostCopier(int device, std::uint64_t piece_bytes = kPieceBytes);
@@ -74,15 +75,16 @@ class HostCopier {
   void InParts(std::uint64_t bytes, const Copy& copy);
   template <class Begin, class End>
   void InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin& begin, const End& end);
+  /// @return where the next turn begins
   template <class Begin, class End>
-  void TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t piece_bytes,
-                cudaStream_t stream, const Begin& begin, const End& end);
+  std::uint64_t TakeTurn(std::uint64_t first, std::uint64_t last, std::uint64_t piece_bytes,
+                         cudaStream_t stream, const Begin& begin, const End& end);
 
   const int device_;
   const std::uint64_t piece_bytes_;
   ThreadPool threads_;
   std::vector<std::unique_ptr<Buffer>> buffers_;  ///< two of each thread that copies
-  std::mutex turn_;                               ///< held during a copy
+  FairTurns turns_;
 };
 
 }  // namespace gpm
