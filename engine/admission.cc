@@ -7,13 +7,6 @@
 #include "gpmstore/error.h"
 
 namespace gpm {
-namespace {
-
-/// Whether a batch that may take so much may write.
-bool Writes(const Demand& demand) { return demand.most.slots > 0 || demand.most.cells > 0; }
-
-}  // namespace
-
 bool InFlight::IsOpenScope() const {
   return demand.scope && (task == nullptr || !task->Complete());
 }
@@ -134,6 +127,7 @@ Admission::Admitted Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flig
   if (draining_.IsOver() || (draining_.active() && in_flight->demand.scope)) {
     return Admitted::kAfterRoom;
   }
+  if (!space_.HasSlotsFor(in_flight->demand)) return Admitted::kAfterSlots;
   if (!space_.HasRoomFor(in_flight->demand, made_room)) return Admitted::kAfterRoom;
   if (!made_room && in_flight->demand.most.cells > 0 && space_.CanAddSpareCells() &&
       !HasOpenScope()) {
@@ -148,11 +142,11 @@ Admission::Admitted Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flig
     throw;
   }
   in_flight->drain = draining_.Take(in_flight->demand);
-  if (in_flight->demand.scope || Writes(in_flight->demand)) ++changers_;
+  if (in_flight->demand.scope || in_flight->demand.writes) ++changers_;
   for (const auto& [id, other] : active_) {
     if (other == in_flight) continue;
-    in_flight->beside_writes |= Writes(other->demand);
-    other->beside_writes |= Writes(in_flight->demand);
+    in_flight->beside_writes |= other->demand.writes;
+    other->beside_writes |= in_flight->demand.writes;
   }
   return Admitted::kYes;
 }

@@ -134,6 +134,7 @@ class Admission {
   enum class Admitted : std::uint8_t {
     kYes,
     kAfterRoom,        ///< that has to be made first, or the draining of a level be ended
+    kAfterSlots,       ///< the same, for those that it may erase (Space::HasSlotsFor)
     kAfterSpareCells,  ///< that pays, but not to wait for a scope
   };
   /// Takes a batch into flight, with what it is granted and what it has to drain, if there is room

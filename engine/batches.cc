@@ -48,11 +48,14 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   // (Of mixed kinds, those that add items are invalid without values.)
   demand.inserts = demand.mixed ? !batch.values.empty() : Inserts(batch.op);
   if (demand.inserts) demand.most_added = n;
+  demand.writes = demand.mixed || batch.op != Op::kFind;
   if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
-  if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
+  if (demand.mixed || batch.op == Op::kErase) demand.most.slots = n;
   // On executor cuda the kinds may be in device memory: then they may be any.
   if (demand.mixed && executor_->kind() == ExecutorKind::kCpu) {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
+    demand.most.slots =
+        static_cast<std::uint64_t>(std::count(batch.ops.begin(), batch.ops.end(), Op::kErase));
     if (demand.most.cells == 0) return demand;
     demand.most.cells = static_cast<std::uint64_t>(
         std::count_if(batch.ops.begin(), batch.ops.end(), [](Op op) { return Writes(op); }));
@@ -133,11 +136,13 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
     const Admitted admitted = admission_.TryAdmit(in_flight, made_room, &recycle);
     if (admitted == Admitted::kYes) break;
     // (Its log may close the store: who starts the batch tells it afterwards.)
-    const Admission::Alone alone(
-        admission_, Admission::Telling::kLater,
-        admitted == Admitted::kAfterRoom ? Admission::Scopes::kAwait : Admission::Scopes::kYield);
+    const Admission::Alone alone(admission_, Admission::Telling::kLater,
+                                 admitted == Admitted::kAfterSpareCells
+                                     ? Admission::Scopes::kYield
+                                     : Admission::Scopes::kAwait);
     if (!alone.holds()) continue;
     health_.Check();
+    if (admitted == Admitted::kAfterSlots) space_.MakeRoomForErases(demand);
     MakeRoom(demand);
     made_room = true;
   }

@@ -1,6 +1,7 @@
 #include "engine/space.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "table/geometry.h"
@@ -25,6 +26,10 @@ std::uint64_t KeptOf(std::uint64_t cells) {
 /// more.
 constexpr double kMargin = 1.25;
 constexpr double kFewCells = 32;
+
+/// The queue of erased slots is made longer until it holds so many batches as the one that found it
+/// full.
+constexpr std::uint64_t kErasingBatches = 16;
 
 CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
   const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
@@ -78,9 +83,13 @@ bool Space::IsFull() const {
   return static_cast<double>(items_) >= kFullLoad * static_cast<double>(Capacity());
 }
 
-bool Space::HasRoomFor(const Demand& demand, bool made_room) const {
+bool Space::HasSlotsFor(const Demand& demand) const {
   const std::uint64_t slots = WantsOf(demand).slots;
-  if (slots > 0 && epochs_.slots_pending() + slots > executor_.slot_queue_room()) return false;
+  return slots == 0 || epochs_.slots_pending() + slots <= executor_.slot_queue_room();
+}
+
+bool Space::HasRoomFor(const Demand& demand, bool made_room) const {
+  if (!HasSlotsFor(demand)) return false;
   // What finds no room will say so; a scope can't be given more afterwards.
   if (at_limit_ && (made_room || !demand.scope)) return true;
   if (epochs_.available_cells() < CellsToBegin(demand)) return false;
@@ -146,6 +155,23 @@ bool Space::MakeRoomFor(const Demand& demand) {
   MakeRoomForSlots(demand.most.slots);
   const std::uint64_t cells = CellsToBegin(demand);
   return epochs_.available_cells() >= cells || AddCells(cells - epochs_.available_cells());
+}
+
+void Space::MakeRoomForErases(const Demand& demand) {
+  const std::uint64_t slots = WantsOf(demand).slots;
+  const std::uint64_t room = executor_.slot_queue_room();
+  const std::uint64_t most = std::min(kErasingBatches * slots, MostErasedSlots()) + kMinSlotQueue;
+  if (slots + kMinSlotQueue <= room && most > room) {  // it lacked what others had
+    try {
+      executor_.GrowQueues(cells_, room, epochs_.head());  // (makes it hold more: twice as much)
+    } catch (const std::bad_alloc&) {
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kGpu) throw;
+    }
+  }
+  if (HasSlotsFor(demand)) return;
+  Reclaim();
+  MakeRoomForSlots(slots);
 }
 
 void Space::MakeRoomForSlots(std::uint64_t slots) {

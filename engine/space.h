@@ -29,6 +29,7 @@ bool MeansFull(const Error& error);
 /// What a batch asks of a store before it begins.
 struct Demand {
   Reservation most;              ///< it may take and add at most
+  bool writes = false;           ///< it may change items
   bool inserts = false;          ///< it may add items
   bool mixed = false;            ///< of kinds that the store does not look at
   bool scope = false;            ///< of a DeviceScope: it can't be given more afterwards
@@ -52,6 +53,8 @@ class Space {
 
   // Of batches: REQUIRES store_state.
 
+  /// Whether the queue of erased slots has positions for those that a batch may erase.
+  bool HasSlotsFor(const Demand& demand) const GPM_REQUIRES(store_state);
   /// Whether a batch may begin. @param made_room MakeRoom was called for it, or room was refused
   bool HasRoomFor(const Demand& demand, bool made_room) const GPM_REQUIRES(store_state);
   /// Starts a batch: Epochs::Begin, with what it is expected to take.
@@ -90,6 +93,11 @@ class Space {
   /// Adds spare cells, if CanAddSpareCells. Nobody needs them: where memory is short there are
   /// none.
   void AddSpareCells() GPM_REQUIRES(store_state);
+  /// Makes the queue of erased slots hold those of a batch that found no positions there
+  /// (HasSlotsFor). If it would have found them without others, the queue becomes twice as long, so
+  /// that in the end several such batches run side by side; where memory is short they wait for
+  /// each other.
+  void MakeRoomForErases(const Demand& demand) GPM_REQUIRES(store_state);
   /// Makes the queue of erased slots hold what a batch may add.
   void MakeRoomForSlots(std::uint64_t slots) GPM_REQUIRES(store_state);
   /// Makes everything erased and retired usable. @return whether that gave slots back

@@ -362,7 +362,8 @@ TEST_F(FailureTest, BatchThatCouldNotBeStartedGivesBackWhatItWasGranted) {
         if (others_start) ApplyTo(*store, Inserts(100, 20));
         throw std::bad_alloc();
       };
-      EXPECT_THROW(store->StartTask(run, {.most = {50, 50}, .inserts = true}), std::bad_alloc);
+      EXPECT_THROW(store->StartTask(run, {.most = {50, 50}, .writes = true, .inserts = true}),
+                   std::bad_alloc);
     }
     EXPECT_EQ(store->Stats().free_cells, free_cells);
     EXPECT_EQ(store->CountMisplacedCells(), 0u);
@@ -382,7 +383,7 @@ TEST_F(FailureTest, BatchThatFailedAfterItBeganLeavesWhatItWasGrantedToRecovery)
   run->touched = true;
   run->on_start = [] { throw Error(ErrorCode::kGpu, "it failed"); };
   EXPECT_EQ(ErrorOf([&] {
-              store->StartTask(run, {.most = {50, 50}, .inserts = true});
+              store->StartTask(run, {.most = {50, 50}, .writes = true, .inserts = true});
             }),
             ErrorCode::kGpu);
   EXPECT_GT(store->CountMisplacedCells(), 0u);

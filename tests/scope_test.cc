@@ -24,7 +24,7 @@ class FakeScope {
  public:
   explicit FakeScope(StoreImpl& store) : store_(store) {
     run_->closed = false;
-    in_flight_ = store.StartTask(run_, {.most = {4, 4}, .inserts = true});
+    in_flight_ = store.StartTask(run_, {.most = {4, 4}, .writes = true, .inserts = true});
   }
   ~FakeScope() { Close(); }
   void Close() {
@@ -80,7 +80,7 @@ TEST_F(FailureTest, WhatIsOptionalDoesNotWaitForAScopeThatIsOpenedMeanwhile) {
     ApplyTo(*store, std::move(batch));
   };
   const auto scope = std::make_shared<LateScope>();
-  const auto in_flight = store->StartTask(scope, {.most = {4, 4}, .inserts = true});
+  const auto in_flight = store->StartTask(scope, {.most = {4, 4}, .writes = true, .inserts = true});
   const std::uint64_t slots = store->Stats().capacity_slots;
   const auto returns = [&](const std::function<void()>& call) {
     std::future<void> done = std::async(std::launch::async, call);
@@ -259,7 +259,8 @@ TEST_F(FailureTest, ScopeOfAPoolThatWasFullGetsWhatWasErased) {
   ApplyTo(*store, std::move(erases));
   const auto scope = std::make_shared<FakeTask>();
   scope->closed = false;
-  const auto in_flight = store->StartTask(scope, {.most = {500, 500}, .inserts = true});
+  const auto in_flight =
+      store->StartTask(scope, {.most = {500, 500}, .writes = true, .inserts = true});
   EXPECT_EQ(scope->free_for_inserts, 500u) << "it can't be given more afterwards";
   scope->closed = true;
   store->Wait(in_flight);

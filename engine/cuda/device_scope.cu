@@ -87,7 +87,8 @@ class DeviceScope::State {
     max_writes = std::min(max_writes, kMost);
     max_erases = std::min(max_erases, kMost);
     const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
-    in_flight_ = store_->StartScope(task_, {.most = {cells, max_erases + max_writes},
+    in_flight_ = store_->StartScope(task_, {.most = {cells, max_erases},
+                                            .writes = max_writes + max_erases > 0,
                                             .inserts = max_writes > 0,
                                             .most_added = max_writes});
     view_ = task_->view();

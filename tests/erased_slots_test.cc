@@ -1,0 +1,145 @@
+// Erased slots on their way to their next use: which batches wait for room for them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "engine/store_impl.h"
+#include "tests/failure_util.h"
+#include "tests/test_util.h"
+
+namespace gpm::test {
+namespace {
+
+/// As many erased slots as a new store's queue holds, in two batches.
+constexpr std::uint64_t kHalfQueue = 4096;
+constexpr std::uint64_t kItems = 100'000;
+
+/// Operations of one kind on keys of 8 bytes, by number, with that as value.
+class OneKind {
+ public:
+  OneKind(Op op, std::uint64_t first, std::size_t count, std::uint32_t value_size, bool mixed)
+      : op_(op),
+        ops_(mixed ? count : 0, op),
+        keys_(count),
+        values_(op == Op::kErase ? 0 : count * value_size),
+        results_(count) {
+    std::iota(keys_.begin(), keys_.end(), first);
+    for (std::size_t i = 0; !values_.empty() && i < count; ++i) {
+      std::memcpy(&values_[i * value_size], &keys_[i], 8);
+    }
+  }
+  Batch batch() {
+    const bool finds = op_ == Op::kFind || op_ == Op::kFindOrInsert;
+    const bool writes = op_ != Op::kFind;
+    return {.op = op_,
+            .ops = ops_,
+            .keys = std::as_bytes(std::span(keys_)),
+            .values = writes ? std::span<const std::byte>(values_) : std::span<const std::byte>(),
+            .found = finds ? std::span<std::byte>(values_) : std::span<std::byte>(),
+            .results = results_};
+  }
+  std::size_t ok() const {
+    return static_cast<std::size_t>(std::count(results_.begin(), results_.end(), Result::kOk));
+  }
+
+ private:
+  Op op_;
+  std::vector<Op> ops_;
+  std::vector<std::uint64_t> keys_;
+  std::vector<std::byte> values_;
+  std::vector<Result> results_;
+};
+
+class ErasedSlotsTest : public FailureTest {
+ protected:
+  std::shared_ptr<StoreImpl> Make(std::uint32_t value_size, std::uint64_t max_bytes = 0) {
+    value_size_ = value_size;
+    OpenOptions options = Options();
+    options.max_bytes = max_bytes > 0 ? max_bytes : std::uint64_t{64} << 20;
+    return StoreImpl::Create(NewPath(), Shape(8, value_size), options);
+  }
+  /// @return how many of them are kOk
+  std::size_t Apply(StoreImpl& store, Op op, std::uint64_t first, std::size_t count) const {
+    OneKind batch(op, first, count, value_size_, false);
+    store.Wait(store.Start(batch.batch(), nullptr));
+    return batch.ok();
+  }
+  /// Starts batches side by side, then waits for all. @return how many were ended before, by a
+  /// batch that had to be alone
+  std::size_t EndedEarly(StoreImpl& store, Op op, std::uint64_t first, std::size_t batches,
+                         bool mixed = false) const {
+    std::vector<OneKind> all;
+    for (std::size_t b = 0; b < batches; ++b) {
+      all.emplace_back(op, first + b * kHalfQueue, kHalfQueue, value_size_, mixed);
+    }
+    std::vector<std::shared_ptr<StoreImpl::InFlight>> started;
+    for (OneKind& batch : all) started.push_back(store.Start(batch.batch(), nullptr));
+    const auto ended = std::count_if(started.begin(), started.end(),
+                                     [](const auto& in_flight) { return in_flight->ended; });
+    for (const auto& in_flight : started) store.Wait(in_flight);
+    for (const OneKind& batch : all) EXPECT_EQ(batch.ok(), kHalfQueue);
+    return static_cast<std::size_t>(ended);
+  }
+
+  std::uint32_t value_size_ = 0;
+};
+
+TEST_F(ErasedSlotsTest, WhatErasesNothingWaitsForNoRoomForThem) {
+  const auto store = Make(8);
+  store->Reserve(kItems);
+  constexpr std::size_t kBatches = 6;
+  std::uint64_t key = 1;
+  for (const bool mixed : {false, true}) {
+    for (const Op op : {Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kFindOrInsert, Op::kFind}) {
+      // (A find-or-insert of a key that is there is not kOk.)
+      if (op == Op::kInsert || op == Op::kFindOrInsert) key += kBatches * kHalfQueue;
+      EXPECT_EQ(EndedEarly(*store, op, key, kBatches, mixed), 0u)
+          << static_cast<int>(op) << (mixed ? ", mixed" : "");
+    }
+  }
+  store->Close();
+}
+
+TEST_F(ErasedSlotsTest, BatchesThatEraseComeToRunSideBySide) {
+  for (const bool mixed : {false, true}) {
+    const auto store = Make(40);
+    store->Reserve(kItems);
+    constexpr std::size_t kBatches = 8;
+    constexpr std::size_t kRounds = 6;
+    const std::uint64_t before = store->Stats().queue_bytes;
+    std::vector<std::size_t> ended;
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      EXPECT_EQ(Apply(*store, Op::kInsert, 1, kBatches * kHalfQueue), kBatches * kHalfQueue);
+      ended.push_back(EndedEarly(*store, Op::kErase, 1, kBatches, mixed));
+    }
+    EXPECT_GT(ended.front(), 0u) << "there is room for two at first";
+    EXPECT_EQ(ended.back(), 0u);
+    const StoreStats stats = store->Stats();
+    EXPECT_EQ(stats.items, 0u);
+    EXPECT_LE(stats.queue_bytes, before + 2 * kBatches * 2 * kHalfQueue * 8);
+    EXPECT_EQ(store->CountMisplacedCells(), 0u);
+    store->Close();
+  }
+}
+
+/// A batch that is larger than the queue, one at a time, takes no more memory for it than it needs.
+TEST_F(ErasedSlotsTest, ABatchAloneTakesRoomForItself) {
+  const auto store = Make(40);
+  store->Reserve(kItems);
+  const std::uint64_t before = store->Stats().queue_bytes;
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ(Apply(*store, Op::kInsert, 1, 7 * kHalfQueue), 7 * kHalfQueue);
+    EXPECT_EQ(Apply(*store, Op::kErase, 1, 7 * kHalfQueue), 7 * kHalfQueue);
+  }
+  EXPECT_LE(store->Stats().queue_bytes, before + 16 * kHalfQueue * 8);
+  store->Close();
+}
+
+}  // namespace
+}  // namespace gpm::test
