@@ -34,11 +34,12 @@ CellGrant Epochs::ToSort(std::uint64_t cells) {
 }
 
 std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* recycle, CellGrant* grant) {
-  const SlotRange slots{slots_recycled_, slots_safe_};
+  const std::uint64_t count = std::min(slots_waiting(), reservation.given_back);
+  const SlotRange slots{slots_recycled_, slots_recycled_ + count};
   running_.emplace(next_id_, Running{reservation, slots});
   *grant = GrantCells(reservation.cells);
   *recycle = slots;
-  slots_recycled_ = slots_safe_;
+  slots_recycled_ = slots.to;
   return next_id_++;
 }
 

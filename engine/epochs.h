@@ -18,8 +18,9 @@ struct ReclaimPositions {
 
 /// What a batch may take from and add to the queues at most.
 struct Reservation {
-  std::uint64_t cells = 0;  ///< value cells
-  std::uint64_t slots = 0;  ///< erased slots
+  std::uint64_t cells = 0;                       ///< value cells
+  std::uint64_t slots = 0;                       ///< slots that it erases
+  std::uint64_t given_back = ~std::uint64_t{0};  ///< erased slots that it makes free
 };
 
 /// Which retired cells and erased slots are past the reach of every running batch, and which cells
@@ -35,6 +36,9 @@ struct Reservation {
 ///     order of their addresses, but for some that batches left which were granted more.
 ///  3. While cells are held, those from position `hold` on are not free: a snapshot may still have
 ///     to read them.
+///  4. Each erased slot is given back once, in the order of the queue: [slots_recycled, slots_safe)
+///     by the next batches, as many as each may, or with all others by who is alone
+///     (Space::Reclaim).
 class Epochs {
  public:
   /// Slots [from, to) of the slot queue, for one batch to give back before it begins.
@@ -44,7 +48,8 @@ class Epochs {
   };
 
   /// Starts a batch. @throws std::bad_alloc; then nothing has changed
-  /// @param recycle set to the erased slots that are safe and not yet given back
+  /// @param recycle set to the first erased slots that are safe and not yet given back, as many as
+  ///        it may give back
   /// @param grant set to the cells that it may take: those it needs, or as many as there are
   std::uint64_t Begin(const Reservation& reservation, SlotRange* recycle, CellGrant* grant);
 
@@ -101,6 +106,8 @@ class Epochs {
   std::uint64_t slots_pending() const;
   /// First erased slot that no batch was told to give back.
   std::uint64_t slots_recycled() const { return slots_recycled_; }
+  /// Erased slots that are safe, and wait for batches to give them back.
+  std::uint64_t slots_waiting() const { return slots_safe_ - slots_recycled_; }
 
  private:
   static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};

@@ -27,6 +27,12 @@ std::uint64_t KeptOf(std::uint64_t cells) {
 constexpr double kMargin = 1.25;
 constexpr double kFewCells = 32;
 
+/// Erased slots that a batch gives back at most: so many for each of its operations, and so many in
+/// any case. So no batch takes much longer for what others erased, and yet more are given back than
+/// batches erase.
+constexpr std::uint64_t kGivenBackForOperation = 4;
+constexpr std::uint64_t kFewGivenBack = 4096;
+
 /// The queue of erased slots is made longer until it holds so many batches as the one that found it
 /// full.
 constexpr std::uint64_t kErasingBatches = 16;
@@ -60,6 +66,10 @@ Reservation Space::WantsOf(const Demand& demand) const {
   }
   // A slot is erased once before it is given back, which it is not while the batch runs.
   wants.slots = std::min(wants.slots, MostErasedSlots());
+  // (A scope, whose operations nobody knows, says what it adds and erases.)
+  const std::uint64_t operations =
+      std::max({demand.operations, demand.most.slots, demand.most_added});
+  wants.given_back = std::max(kFewGivenBack, kGivenBackForOperation * operations);
   return wants;
 }
 

@@ -92,7 +92,9 @@ void Space::LookAhead() noexcept {
     const std::uint64_t kept = epochs_.kept_cells();
     const auto early = static_cast<std::uint64_t>(lead_ * static_cast<double>(step / 2));
     const std::uint64_t few = std::max(early, CellsAhead()) + kept;
-    if (epochs_.available_cells() < few || LacksSpareCells()) {
+    // (Who needs more than are free first gives back the slots that wait, each of which has one.)
+    const std::uint64_t waiting = epochs_.holds_cells() ? 0 : epochs_.slots_waiting();
+    if (epochs_.available_cells() + waiting < few || LacksSpareCells()) {
       bytes += FreshBytesFor(std::max(step, static_cast<std::uint64_t>(recent_cells_) + kept));
     }
   }

@@ -1,4 +1,5 @@
-// Erased slots on their way to their next use: which batches wait for room for them.
+// Erased slots on their way to their next use: which batches wait for room for them, and who gives
+// them back.
 
 #include <gtest/gtest.h>
 
@@ -139,6 +140,59 @@ TEST_F(ErasedSlotsTest, ABatchAloneTakesRoomForItself) {
   }
   EXPECT_LE(store->Stats().queue_bytes, before + 16 * kHalfQueue * 8);
   store->Close();
+}
+
+TEST_F(ErasedSlotsTest, AFindGivesBackAFewOfThem) {
+  const auto store = Make(40);
+  store->Reserve(kItems);
+  constexpr std::uint64_t kErased = 50'000;
+  EXPECT_EQ(Apply(*store, Op::kInsert, 1, kItems), kItems);
+  EXPECT_EQ(Apply(*store, Op::kErase, 1, kErased), kErased);
+  // (A slot that is given back frees its cell.)
+  const auto freed = [&] { return store->executor().Positions().cells_tail; };
+  const std::uint64_t before = freed();
+  std::uint64_t batches = 0;
+  for (std::uint64_t last = before; last < before + kErased && batches < kErased; ++batches) {
+    EXPECT_EQ(Apply(*store, Op::kFind, kErased + 1, 1), 1u);
+    const std::uint64_t now = freed();
+    EXPECT_GT(now, last);
+    EXPECT_LE(now, last + 4096);
+    last = now;
+  }
+  EXPECT_EQ(freed(), before + kErased);
+  EXPECT_EQ(batches, (kErased + 4095) / 4096);
+
+  // A large batch gives back more.
+  EXPECT_EQ(Apply(*store, Op::kErase, kErased + 1, 40'000), 40'000u);
+  const std::uint64_t then = freed();
+  Apply(*store, Op::kFind, 1, 5'000);
+  EXPECT_EQ(freed(), then + 20'000);
+  const StoreStats stats = store->Stats();
+  EXPECT_EQ(stats.items + stats.free_cells, stats.value_cells);
+  EXPECT_EQ(store->CountMisplacedCells(), 0u);
+  store->Close();
+}
+
+/// Those that wait are room for whoever needs it, however small batches are.
+TEST_F(ErasedSlotsTest, AFullPoolGetsAllOfThem) {
+  for (const std::size_t size : {1, 100, 30'000}) {
+    const auto store = Make(40, std::uint64_t{8} << 20);
+    std::uint64_t items = 0;
+    for (std::size_t added = 1; added > 0; items += added) {
+      added = Apply(*store, Op::kInsert, 1 + items, 1000);
+    }
+    ASSERT_GT(items, 40'000u);
+    constexpr std::size_t kErased = 30'000;
+    EXPECT_EQ(Apply(*store, Op::kErase, 1, kErased), kErased);
+    std::size_t added = 0;
+    for (std::size_t at = 0; at < kErased; at += size) {
+      added += Apply(*store, Op::kInsert, 1'000'000 + at, std::min(size, kErased - at));
+    }
+    // (Some find no slot in a table as full, or no cell but those that are kept for updates.)
+    EXPECT_GE(added, kErased / 100 * 95) << size;
+    EXPECT_EQ(store->CountMisplacedCells(), 0u);
+    store->Close();
+  }
 }
 
 }  // namespace

@@ -466,6 +466,37 @@ TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {
   EXPECT_EQ(epochs.slots_pending(), 0u);
 }
 
+TEST(Epochs, ABatchGivesBackAsManySlotsAsItMay) {
+  Epochs epochs;
+  Epochs::SlotRange recycle;
+  CellGrant grant;
+  epochs.Quiesced({0, 0});
+  const auto erases = epochs.Begin({0, 10}, &recycle, &grant);
+  EXPECT_EQ(recycle.from, recycle.to);
+  epochs.End(erases, {0, 10});
+  EXPECT_EQ(epochs.slots_waiting(), 10u);
+  EXPECT_EQ(epochs.queued(), 10u);
+
+  const auto first = epochs.Begin({0, 2, 4}, &recycle, &grant);
+  EXPECT_EQ(recycle.from, 0u);
+  EXPECT_EQ(recycle.to, 4u);
+  EXPECT_EQ(epochs.slots_pending(), 12u) << "until it ends";
+  const auto second = epochs.Begin({0, 0, 4}, &recycle, &grant);
+  EXPECT_EQ(recycle.from, 4u);
+  EXPECT_EQ(recycle.to, 8u);
+  EXPECT_EQ(epochs.slots_waiting(), 2u);
+  epochs.End(first, {4, 12});
+  EXPECT_EQ(epochs.slots_pending(), 8u);
+  EXPECT_EQ(epochs.slots_waiting(), 2u) << "what it erased another batch may have seen";
+  epochs.End(second, {8, 12});
+  EXPECT_EQ(epochs.slots_waiting(), 4u);
+
+  epochs.Begin({}, &recycle, &grant);
+  EXPECT_EQ(recycle.from, 8u);
+  EXPECT_EQ(recycle.to, 12u) << "all that are left";
+  EXPECT_EQ(epochs.slots_waiting(), 0u);
+}
+
 TEST(ThreadPool, RunsEveryPartOnceFromSeveralSubmitters) {
   ThreadPool pool(3);
   std::vector<std::thread> submitters;
