@@ -240,7 +240,7 @@ GPM_HD inline void AddRowsTo(const Group& group, const Addends& addends, std::ui
     sum[w] = LoadAligned<kAlignment>(addends.sum + at, value_size - at);
   });
   AddendRows<Group> rows(group, addends);
-  std::uint32_t row[kRows];
+  std::uint32_t row[kRows] = {};
   for (std::uint32_t count = rows.Next(row); count != 0; count = rows.Next(row)) {
     std::uint64_t words[kRows][kWords] = {};
     for (std::uint32_t r = 0; r < kRows; ++r) {
