@@ -162,7 +162,9 @@ GPM_HD inline Addends AddendsOf(const Batch& batch, const KeyRunTask& task,
                                 std::uint32_t value_size) {
   Addends addends = batch.AddendsFor(task.last, value_size);
   addends.rows = batch.ValueOf(0, value_size);
-  if (task.members != nullptr) {
+  if (task.uses == 1) {
+    addends.rows = batch.ValueOf(task.last, value_size);
+  } else if (task.members != nullptr) {
     addends.bits = task.members;
     addends.count = task.member_words;
   } else {

@@ -129,162 +129,58 @@ GPM_HD inline void StoreBytes(std::byte* bytes, std::uint64_t word, std::uint32_
 #endif
 }
 
+/// Has a line come nearer, to where it takes less long to load.
+GPM_HD inline void Prefetch(const std::byte* address) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+#else
+  __builtin_prefetch(address);
+#endif
+}
+
 /// What is added to a value, in this order: one row, or those of the operations of a key run.
 struct Addends {
+  /// Rows that are on their way while one is added.
+  static constexpr std::uint32_t kAhead = 16;
+
   Element element = Element::kNone;
   std::byte* sum = nullptr;              ///< value_size bytes of the executor's memory, for the sum
   const std::byte* rows = nullptr;       ///< the only one, if neither of the next two is there
   const std::uint32_t* order = nullptr;  ///< numbers of rows, `count` of them
   const std::uint32_t* bits = nullptr;   ///< a bit for each row that is one, in `count` words
   std::uint32_t count = 0;
+
+  /// Calls visit(row) for each. @param at the byte of each row that is wanted first
+  template <class Visit>
+  GPM_HD void ForEachRow(std::uint32_t value_size, std::uint32_t at, const Visit& visit) const {
+    if (order != nullptr) {
+      for (std::uint32_t k = 0; k < count; ++k) {
+        if (k + kAhead < count) {
+          Prefetch(rows + std::uint64_t{order[k + kAhead]} * value_size + at);
+        }
+        visit(rows + std::uint64_t{order[k]} * value_size);
+      }
+    } else if (bits != nullptr) {
+      for (std::uint32_t k = 0; k < count; ++k) {
+        for (std::uint32_t rest = bits[k]; rest != 0; rest &= rest - 1) {
+          visit(rows + std::uint64_t{32 * k + LowestBit(rest)} * value_size);
+        }
+      }
+    } else {
+      visit(rows);
+    }
+  }
 };
-
-/// Goes through the rows of addends, a few at a time, so that loads of many are in flight.
-template <class Group>
-class AddendRows {
- public:
-  GPM_HD AddendRows(const Group& group, const Addends& addends)
-      : group_(group), addends_(addends) {}
-
-  /// The numbers of the next kMost rows, or of those that are left. By the whole group.
-  /// @return how many
-  template <std::uint32_t kMost>
-  GPM_HD std::uint32_t Next(std::uint32_t (&rows)[kMost]) {
-    std::uint32_t taken = 0;
-    if (addends_.order != nullptr) {
-      const std::uint32_t left = addends_.count - next_;
-      taken = left < kMost ? left : kMost;
-      for (std::uint32_t r = 0; r < kMost; ++r) {
-        if (r < taken) rows[r] = addends_.order[next_ + r];
-      }
-      next_ += taken;
-    } else if (addends_.bits != nullptr) {
-      for (std::uint32_t r = 0; r < kMost; ++r) {
-        if (taken != r || !FindBit()) continue;
-        rows[r] = 32 * word_ + LowestBit(rest_);
-        rest_ &= rest_ - 1;
-        ++taken;
-      }
-    } else if (next_ == 0) {
-      rows[0] = 0;
-      taken = next_ = 1;
-    }
-    return taken;
-  }
-
- private:
-  /// Goes on to the next word of bits that has any. @return false: there is none
-  GPM_HD bool FindBit() {
-    while (rest_ == 0) {
-      while (words_ == 0) {  // the group's threads look at a word each
-        if (next_ >= addends_.count) return false;
-        const std::uint32_t own = next_ + group_.Lane();
-        words_ = group_.Ballot(own < addends_.count && addends_.bits[own] != 0);
-        first_ = next_;
-        next_ += Group::kSize;
-      }
-      word_ = first_ + LowestBit(words_);
-      words_ &= words_ - 1;
-      rest_ = addends_.bits[word_];
-    }
-    return true;
-  }
-
-  const Group& group_;
-  const Addends& addends_;
-  std::uint32_t next_ = 0;   ///< of `order`, or words of `bits`
-  std::uint32_t first_ = 0;  ///< of the words that `words_` tells of
-  std::uint32_t words_ = 0;  ///< a bit for each of them that has bits
-  std::uint32_t word_ = 0;
-  std::uint32_t rest_ = 0;  ///< its bits
-};
-
-/// LoadBytes and StoreBytes of what is aligned to kAlignment bytes, and as many of these.
-template <std::uint32_t kAlignment>
-GPM_HD inline std::uint64_t LoadAligned(const std::byte* bytes, std::uint32_t count) {
-  if constexpr (kAlignment == 8) {
-    return *reinterpret_cast<const std::uint64_t*>(bytes);
-  } else if constexpr (kAlignment == 4) {
-    const auto* const words = reinterpret_cast<const std::uint32_t*>(bytes);
-    return words[0] | (count > 4 ? std::uint64_t{words[1]} << 32 : 0);
-  } else {
-    return LoadBytes(bytes, count);
-  }
-}
-template <std::uint32_t kAlignment>
-GPM_HD inline void StoreAligned(std::byte* bytes, std::uint64_t word, std::uint32_t count) {
-  if constexpr (kAlignment == 8) {
-    *reinterpret_cast<std::uint64_t*>(bytes) = word;
-  } else if constexpr (kAlignment == 4) {
-    auto* const words = reinterpret_cast<std::uint32_t*>(bytes);
-    words[0] = static_cast<std::uint32_t>(word);
-    if (count > 4) words[1] = static_cast<std::uint32_t>(word >> 32);
-  } else {
-    StoreBytes(bytes, word, count);
-  }
-}
-
-/// Adds rows to the words of a value from `begin` on: kWords for each thread of the group, of kRows
-/// rows at a time. A word's sum is made in the order of the rows.
-template <std::uint32_t kAlignment, std::uint32_t kWords, std::uint32_t kRows, class Group>
-GPM_HD inline void AddRowsTo(const Group& group, const Addends& addends, std::uint32_t value_size,
-                             std::uint32_t begin) {
-  const auto for_words = [&](const auto& visit) {
-    for (std::uint32_t w = 0; w < kWords; ++w) {
-      const std::uint32_t at = begin + 8 * (w * Group::kSize + group.Lane());
-      if (at < value_size) visit(w, at);
-    }
-  };
-  std::uint64_t sum[kWords] = {};
-  for_words([&](std::uint32_t w, std::uint32_t at) {
-    sum[w] = LoadAligned<kAlignment>(addends.sum + at, value_size - at);
-  });
-  AddendRows<Group> rows(group, addends);
-  std::uint32_t row[kRows] = {};
-  for (std::uint32_t count = rows.Next(row); count != 0; count = rows.Next(row)) {
-    std::uint64_t words[kRows][kWords] = {};
-    for (std::uint32_t r = 0; r < kRows; ++r) {
-      if (r >= count) continue;
-      const std::byte* const from = addends.rows + std::uint64_t{row[r]} * value_size;
-      for_words([&](std::uint32_t w, std::uint32_t at) {
-        words[r][w] = LoadAligned<kAlignment>(from + at, value_size - at);
-      });
-    }
-    for (std::uint32_t r = 0; r < kRows; ++r) {
-      if (r >= count) continue;
-      for_words([&](std::uint32_t w, std::uint32_t) {
-        sum[w] = AddWord(addends.element, sum[w], words[r][w]);
-      });
-    }
-  }
-  for_words([&](std::uint32_t w, std::uint32_t at) {
-    StoreAligned<kAlignment>(addends.sum + at, sum[w], value_size - at);
-  });
-}
-template <std::uint32_t kAlignment, class Group>
-GPM_HD inline void AddAlignedRows(const Group& group, const Addends& addends,
-                                  std::uint32_t value_size) {
-  constexpr std::uint32_t kWords = 4;
-  if (value_size <= 8 * Group::kSize) {
-    AddRowsTo<kAlignment, 1, 8>(group, addends, value_size, 0);
-    return;
-  }
-  for (std::uint32_t begin = 0; begin < value_size; begin += 8 * Group::kSize * kWords) {
-    AddRowsTo<kAlignment, kWords, 2>(group, addends, value_size, begin);
-  }
-}
 
 /// Adds rows to the value that is in Addends::sum. All threads of a group call it.
 template <class Group>
 GPM_HD inline void AddRows(const Group& group, const Addends& addends, std::uint32_t value_size) {
-#ifdef __CUDA_ARCH__
-  const std::uintptr_t aligned = reinterpret_cast<std::uintptr_t>(addends.sum) |
-                                 reinterpret_cast<std::uintptr_t>(addends.rows) | value_size;
-  if (aligned % 8 == 0) return AddAlignedRows<8>(group, addends, value_size);
-  if (aligned % 4 == 0) return AddAlignedRows<4>(group, addends, value_size);
-#endif
-  for (std::uint32_t begin = 0; begin < value_size; begin += 8 * Group::kSize) {
-    AddRowsTo<1, 1, 1>(group, addends, value_size, begin);
+  for (std::uint32_t i = 8 * group.Lane(); i < value_size; i += 8 * Group::kSize) {
+    std::uint64_t sum = LoadBytes(addends.sum + i, value_size - i);
+    addends.ForEachRow(value_size, i, [&](const std::byte* row) {
+      sum = AddWord(addends.element, sum, LoadBytes(row + i, value_size - i));
+    });
+    StoreBytes(addends.sum + i, sum, value_size - i);
   }
 }
 

@@ -65,12 +65,6 @@ TEST(StrategyTest, WhatIsMostlyCachedIsCopiedByWhoLooksItUp) {
   in.mostly_cached = true;
   EXPECT_TRUE(ChooseStrategy(in).copies_cached);
   EXPECT_EQ(ChooseStrategy(in).first_slice, 0u) << "there is little to be read meanwhile";
-  in.operations = StrategyThresholds::kThreadsFromCached - 1;
-  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles);
-  EXPECT_TRUE(ChooseStrategy(in).shares_reads) << "in case it is not";
-  ++in.operations;
-  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
-  in.operations = 1u << 20;
   in.finds_only = false;
   EXPECT_FALSE(ChooseStrategy(in).copies_cached);
   EXPECT_EQ(ChooseStrategy(in).first_slice, 0u);

@@ -47,7 +47,10 @@ class CudaBatchTask : public BatchTask {
         places_(places),
         workspace_(executor->TakeWorkspace()),
         stream_(stream),
-        answers_(answers) {}
+        answers_(answers) {
+    // Rows for one key are read one after the other: over the link that would take too long.
+    if (Accumulates() && places_.values == BatchPlaces::Place::kPinned) places_.values_at = nullptr;
+  }
   ~CudaBatchTask() override;
 
   void Allocate();

@@ -29,9 +29,6 @@ struct StrategyThresholds {
   /// From here on each find has a thread, below a tile. (2^14 - 1 finds take 14 to 53 us with a
   /// tile each; 2^14 take 30 to 73 with a thread each.)
   static constexpr std::uint64_t kThreadsFrom = (std::uint64_t{1} << 14) + 1;
-  /// The same where the cache answers nearly all of them. (2^14 + 1 finds take 20 us with a tile
-  /// each and 44 with a thread, 2^16 take 36 and 39.)
-  static constexpr std::uint64_t kThreadsFromCached = (std::uint64_t{1} << 16) + 1;
   /// A small batch writes values of up to so many bytes ahead, before it is known which are wanted.
   /// (Others of 4096 bytes would take 90 us for each 1024 that are not.)
   static constexpr std::uint64_t kAheadUpToBytes = 1024;
@@ -203,11 +200,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   using Kernels = Strategy::Kernels;
   const std::uint64_t n = in.operations;
   const bool by_address = in.reads_cells && n <= T::kPlannedUpTo && in.access.by_address;
-  const bool mostly_cached = in.has_cache && in.mostly_cached;
-  const bool is_large = in.pool_bytes > in.access.dealt_up_to;
-  const bool threads =
-      n >= (mostly_cached && !is_large ? T::kThreadsFromCached : T::kThreadsFrom) &&
-      (by_address || !in.reads_cells);
+  const bool threads = n >= T::kThreadsFrom && (by_address || !in.reads_cells);
   // Several finds of a key are one key run where that saves reads: without a directory, and where
   // values are neither read together nor cached.
   const bool apart = (by_address && n >= T::kSharedFrom) || !in.reads_cells || in.has_cache;
@@ -232,16 +225,15 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.groups = s.by_key_runs() && n <= std::min(T::kGroupedUpTo, T::kGroupedPerTile * in.tiles);
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
-  // (If what many want is not cached after all, they do not wait for each other.)
-  const bool finds_share =
-      s.kernels == Kernels::kFindThreads ||
-      (s.kernels == Kernels::kFindTiles && (n >= T::kThreadsFrom || (in.shares && MayShare(in))));
+  const bool finds_share = s.kernels == Kernels::kFindThreads ||
+                           (s.kernels == Kernels::kFindTiles && in.shares && MayShare(in));
   s.shares_reads = finds_share && in.access.combine;
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
-  s.orders_reads = n >= T::kThreadsFrom && is_large;
+  s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
   s.reads_by_host = s.orders_reads && MayReadByHost(in) &&
                     static_cast<double>(n) * in.read_share >= T::kByHostFrom;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
+  const bool mostly_cached = in.has_cache && in.mostly_cached;
   s.copies_cached = s.kernels == Kernels::kFindThreads && mostly_cached;
   if (in.to_host && s.kernels == Kernels::kFindThreads && !s.orders_reads && n > T::kChunk) {
     const std::uint64_t share = (n + T::kMostChunks - 1) / T::kMostChunks;

@@ -114,45 +114,11 @@ __device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t 
   }
 }
 
-/// Copies what of a long value can be copied in whole steps, by all lanes of a group, so that each
-/// has many loads in flight: one after the other, they take as long as the way to memory.
-/// @return bytes that were copied; the rest is for the caller
-template <std::uint32_t kLanes>
-__device__ GPM_NOINLINE std::uint32_t CopySteps(std::byte* target, const std::byte* source,
-                                                std::uint32_t bytes, std::uint32_t lane) {
-  constexpr std::uint32_t kInFlight = 8;
-  constexpr std::uint32_t kStep = 16 * kLanes;
-  if (!IsAligned(target, 16) || !IsAligned(source, 16)) return 0;
-  const std::uint32_t end = bytes / (kInFlight * kStep) * (kInFlight * kStep);
-#pragma unroll 1
-  for (std::uint32_t i = 16 * lane; i < end; i += kInFlight * kStep) {
-    uint4 chunks[kInFlight];
-#pragma unroll
-    for (std::uint32_t k = 0; k < kInFlight; ++k) {
-      chunks[k] = __ldcv(reinterpret_cast<const uint4*>(source + i + k * kStep));
-    }
-#pragma unroll
-    for (std::uint32_t k = 0; k < kInFlight; ++k) {
-      *reinterpret_cast<uint4*>(target + i + k * kStep) = chunks[k];
-    }
-  }
-  return end;
-}
-/// The same; 0 where values are so short that there is nothing to gain, or accesses are counted.
-template <class Group>
-__device__ std::uint32_t CopyIfLong(const Group& group, std::byte* target, const std::byte* source,
-                                    std::uint32_t bytes) {
-  constexpr std::uint32_t kLong = 512;
-  if (kCountsPm || bytes < kLong) return 0;
-  return CopySteps<Group::kSize>(target, source, bytes, group.Lane());
-}
-
 /// Copies bytes within GPU memory, by all lanes of a group.
 template <class Group>
 __device__ void CopyBytes(const Group& group, std::byte* target, const std::byte* source,
                           std::uint32_t bytes) {
-  for (std::uint32_t i = CopyIfLong(group, target, source, bytes) + 16 * group.Lane(); i < bytes;
-       i += 16 * Group::kSize) {
+  for (std::uint32_t i = 16 * group.Lane(); i < bytes; i += 16 * Group::kSize) {
     StoreChunk(target + i, LoadChunk(source + i, bytes - i), bytes - i);
   }
 }
@@ -235,8 +201,7 @@ class CudaMedia {
   template <class Group>
   __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
                             std::uint32_t value_bytes) const {
-    for (std::uint32_t i = CopyIfLong(group, cell, value, value_bytes) + 16 * group.Lane();
-         i < value_bytes; i += 16 * Group::kSize) {
+    for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
       const uint4 chunk = LoadChunk(value + i, value_bytes - i);
       AwaitForCount(chunk.x);
       const auto counted = CountPm(PmPlace::kValues, PmAccess::kWrite, cell + i, sizeof chunk);
@@ -247,8 +212,20 @@ class CudaMedia {
   template <class Group>
   __device__ void ReadCell(const Group& group, std::byte* value, const std::byte* cell,
                            std::uint32_t value_bytes) const {
-    for (std::uint32_t i = CopyIfLong(group, value, cell, value_bytes) + 16 * group.Lane();
-         i < value_bytes; i += 16 * Group::kSize) {
+    std::uint32_t i = 16 * group.Lane();
+    if constexpr (Group::kSize > 32 && !kCountsPm) {  // a block, which copies long values
+      constexpr std::uint32_t kInFlight = 8;
+      constexpr std::uint32_t kStep = 16 * Group::kSize;
+      for (; i + (kInFlight - 1) * kStep + 16 <= value_bytes; i += kInFlight * kStep) {
+        uint4 chunks[kInFlight];
+        for (std::uint32_t k = 0; k < kInFlight; ++k) {
+          chunks[k] = __ldcv(reinterpret_cast<const uint4*>(cell + i + k * kStep));
+        }
+        for (std::uint32_t k = 0; k < kInFlight; ++k)
+          StoreChunk(value + i + k * kStep, chunks[k], 16);
+      }
+    }
+    for (; i < value_bytes; i += 16 * Group::kSize) {
       const auto counted = CountPm(PmPlace::kValues, PmAccess::kRead, cell + i, sizeof(uint4));
       const uint4 chunk = __ldcv(reinterpret_cast<const uint4*>(cell + i));
       counted.End(chunk.x);
