@@ -54,6 +54,9 @@ void AddSearchCommand(CLI::App& program);
 /// `scale`: a store over several ranks, each with a shard.
 void AddScaleCommand(CLI::App& program);
 
+/// `sweep`: kinds of operations over patterns of keys and sizes of batches.
+void AddSweepCommand(CLI::App& program);
+
 /// `roofline`: what the machine itself can do, which is what bounds any store.
 void AddRooflineCommand(CLI::App& program);
 

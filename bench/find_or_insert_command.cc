@@ -9,14 +9,13 @@
 #include <unordered_set>
 #include <vector>
 
+#include "bench/batch_arrays.h"
 #include "bench/commands.h"
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "support/option_checks.h"
-#include "ycsb/buffer.h"
-#include "ycsb/items.h"
 
 namespace gpm::bench {
 namespace {
@@ -36,71 +35,6 @@ struct FindOrInsertArguments {
 
 constexpr std::uint32_t kKeySize = 8;
 
-/// The arrays of a batch: made on the host, and, for a store on a GPU, copied there.
-class Arrays {
- public:
-  Arrays(std::uint64_t rows, std::uint32_t value_size, bool on_gpu)
-      : on_gpu_(on_gpu),
-        value_size_(value_size),
-        host_keys_(rows * kKeySize),
-        host_values_(rows * value_size),
-        host_results_(rows),
-        keys_(On(on_gpu), rows * kKeySize),
-        values_(On(on_gpu), rows * value_size),
-        found_(On(on_gpu), rows * value_size),
-        results_(On(on_gpu), rows) {}
-
-  std::uint64_t rows() const { return host_results_.size(); }
-  std::span<std::byte> key(std::uint64_t row) {
-    return std::span(host_keys_).subspan(row * kKeySize, kKeySize);
-  }
-  std::span<std::byte> value(std::uint64_t row) {
-    return std::span(host_values_).subspan(row * value_size_, value_size_);
-  }
-  void Put(std::uint64_t row, std::uint64_t record) {
-    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), key(row));
-    ycsb::WriteValue(record, 0, value(row));
-  }
-  /// The first rows were put.
-  void Upload(std::uint64_t rows) {
-    keys_.CopyFrom(std::span(host_keys_).first(rows * kKeySize));
-    values_.CopyFrom(std::span(host_values_).first(rows * value_size_));
-  }
-  /// Results of the last batch, on the host.
-  std::span<const Result> Results() {
-    if (!on_gpu_) return results_.as<Result>();
-    results_.CopyTo(std::as_writable_bytes(std::span(host_results_)));
-    return host_results_;
-  }
-  std::vector<std::byte> Found() const {
-    std::vector<std::byte> found(host_values_.size());
-    found_.CopyTo(found);
-    return found;
-  }
-  Batch View(std::uint64_t rows, Op op) {
-    return {.op = op,
-            .keys = keys_.bytes().first(rows * kKeySize),
-            .values = values_.bytes().first(rows * value_size_),
-            .found = found_.bytes().first(rows * value_size_),
-            .results = results_.as<Result>().first(rows)};
-  }
-
- private:
-  static ycsb::Memory On(bool on_gpu) {
-    return on_gpu ? ycsb::Memory::kDevice : ycsb::Memory::kHost;
-  }
-
-  const bool on_gpu_;
-  const std::uint32_t value_size_;
-  std::vector<std::byte> host_keys_;
-  std::vector<std::byte> host_values_;
-  std::vector<Result> host_results_;
-  ycsb::Buffer keys_;
-  ycsb::Buffer values_;
-  ycsb::Buffer found_;
-  ycsb::Buffer results_;
-};
-
 [[noreturn]] void Fail(const char* what) { throw Error(ErrorCode::kDamaged, what); }
 
 /// The same in turns, on a pool: one call, or a find and an insert of what it did not find.
@@ -109,12 +43,13 @@ class Comparison {
   Comparison(const FindOrInsertArguments& arguments, Store& store, std::uint64_t next_record)
       : arguments_(arguments),
         store_(store),
-        on_gpu_(store.Stats().executor == ExecutorKind::kCuda),
+        memory_(store.Stats().executor == ExecutorKind::kCuda ? ycsb::Memory::kDevice
+                                                              : ycsb::Memory::kHost),
         next_record_(next_record) {}
 
   json Measure(std::uint64_t batch) {
-    Arrays all(batch, arguments_.value_size, on_gpu_);
-    Arrays some(batch, arguments_.value_size, on_gpu_);
+    BatchArrays all(batch, kKeySize, arguments_.value_size, memory_);
+    BatchArrays some(batch, kKeySize, arguments_.value_size, memory_);
     std::vector<double> one_call;
     std::vector<double> by_hand;
     for (unsigned repeat = 0; repeat <= arguments_.repeats; ++repeat) {
@@ -138,7 +73,7 @@ class Comparison {
  private:
   /// @return seconds of `call` on new keys among such as are there
   template <class Call>
-  double Time(Arrays& arrays, const Call& call) {
+  double Time(BatchArrays& arrays, const Call& call) {
     const std::uint64_t rows = arrays.rows();
     const auto missing = static_cast<std::uint64_t>(arguments_.missing * static_cast<double>(rows));
     std::unordered_set<std::uint64_t> taken;
@@ -165,11 +100,13 @@ class Comparison {
     return seconds.count();
   }
 
-  void FindOrInsert(Arrays& arrays) { store_.Apply(arrays.View(arrays.rows(), Op::kFindOrInsert)); }
+  void FindOrInsert(BatchArrays& arrays) {
+    store_.Apply(arrays.View(arrays.rows(), Op::kFindOrInsert));
+  }
   /// As one has to without it: the results tell which keys are missing; those are brought together
   /// by the host, with their values, and inserted. (What it takes to have their values among those
   /// that were found is left out.)
-  void FindThenInsert(Arrays& all, Arrays& some) {
+  void FindThenInsert(BatchArrays& all, BatchArrays& some) {
     store_.Apply(all.View(all.rows(), Op::kFind));
     const std::span<const Result> results = all.Results();
     std::uint64_t missing = 0;
@@ -182,7 +119,7 @@ class Comparison {
     some.Upload(missing);
     store_.Apply(some.View(missing, Op::kInsert));
   }
-  void CheckFound(Arrays& arrays) {
+  void CheckFound(BatchArrays& arrays) {
     const std::vector<std::byte> found = arrays.Found();
     for (std::uint64_t row = 0; row < arrays.rows(); ++row) {
       if (std::memcmp(found.data() + row * arguments_.value_size, arrays.value(row).data(),
@@ -194,7 +131,7 @@ class Comparison {
 
   const FindOrInsertArguments& arguments_;
   Store& store_;
-  const bool on_gpu_;
+  const ycsb::Memory memory_;
   std::uint64_t next_record_;
   std::uint64_t expected_items_ = 0;
   std::mt19937_64 random_{1};
@@ -215,7 +152,8 @@ json Measure(const FindOrInsertArguments& arguments) {
   pool.Made();
   ShowProgress("loading");
   constexpr std::uint64_t kRows = std::uint64_t{1} << 20;
-  Arrays rows(std::min(kRows, arguments.records), arguments.value_size, false);
+  BatchArrays rows(std::min(kRows, arguments.records), kKeySize, arguments.value_size,
+                   ycsb::Memory::kHost);
   for (std::uint64_t first = 0; first < arguments.records; first += kRows) {
     const std::uint64_t n = std::min(kRows, arguments.records - first);
     for (std::uint64_t i = 0; i < n; ++i) rows.Put(i, first + i);

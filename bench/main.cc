@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   gpm::bench::AddCapacityCommand(program);
   gpm::bench::AddSearchCommand(program);
   gpm::bench::AddScaleCommand(program);
+  gpm::bench::AddSweepCommand(program);
   gpm::bench::AddRooflineCommand(program);
   // A file beyond the limit of their size (ulimit -f) is then an error, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);

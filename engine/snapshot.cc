@@ -283,7 +283,8 @@ double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>
   const Admission::Alone alone(admission_, Admission::Telling::kLater);
   const auto start = Clock::now();
   health_.Check();
-  FinishBatches();  // so that all of each is in the snapshot
+  FinishBatches();       // so that all of each is in the snapshot
+  space_.ReclaimMany();  // which then hold no cells that it does not name
   if (version != nullptr) *version = admission_.changers();
   const bool has_cells = !InlineValues(value_size_);
   const std::uint64_t tail = has_cells ? executor_->Positions().cells_tail : 0;

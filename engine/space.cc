@@ -66,10 +66,9 @@ Reservation Space::WantsOf(const Demand& demand) const {
   }
   // A slot is erased once before it is given back, which it is not while the batch runs.
   wants.slots = std::min(wants.slots, MostErasedSlots());
-  // (A scope, whose operations nobody knows, says what it adds and erases.)
-  const std::uint64_t operations =
-      std::max({demand.operations, demand.most.slots, demand.most_added});
-  wants.given_back = std::max(kFewGivenBack, kGivenBackForOperation * operations);
+  if (!demand.scope) {  // which finds no more space afterwards either
+    wants.given_back = std::max(kFewGivenBack, kGivenBackForOperation * demand.operations);
+  }
   return wants;
 }
 
@@ -196,6 +195,10 @@ bool Space::Reclaim() {
     epochs_.Quiesced(executor_.Positions());  // so that nobody gives them back again
   });
   return slots.from != slots.to;
+}
+
+void Space::ReclaimMany() {
+  if (epochs_.slots_waiting() > kFewGivenBack) Reclaim();
 }
 
 std::uint64_t Space::QueueAdded() {

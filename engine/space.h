@@ -102,6 +102,9 @@ class Space {
   void MakeRoomForSlots(std::uint64_t slots) GPM_REQUIRES(store_state);
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim() GPM_REQUIRES(store_state);
+  /// Reclaim, if more erased slots wait than any batch gives back: for who keeps their cells from
+  /// being used.
+  void ReclaimMany() GPM_REQUIRES(store_state);
   /// Those that are held and not named are taken first. @return false for want of space
   bool AddCells(std::uint64_t cells) GPM_REQUIRES(store_state);
   /// Cells that have to be added for so many items, or updates, more, and for what is kept then.

@@ -129,20 +129,8 @@ GPM_HD inline void StoreBytes(std::byte* bytes, std::uint64_t word, std::uint32_
 #endif
 }
 
-/// Has a line come nearer, to where it takes less long to load.
-GPM_HD inline void Prefetch(const std::byte* address) {
-#ifdef __CUDA_ARCH__
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
-#else
-  __builtin_prefetch(address);
-#endif
-}
-
 /// What is added to a value, in this order: one row, or those of the operations of a key run.
 struct Addends {
-  /// Rows that are on their way while one is added.
-  static constexpr std::uint32_t kAhead = 16;
-
   Element element = Element::kNone;
   std::byte* sum = nullptr;              ///< value_size bytes of the executor's memory, for the sum
   const std::byte* rows = nullptr;       ///< the only one, if neither of the next two is there
@@ -150,14 +138,11 @@ struct Addends {
   const std::uint32_t* bits = nullptr;   ///< a bit for each row that is one, in `count` words
   std::uint32_t count = 0;
 
-  /// Calls visit(row) for each. @param at the byte of each row that is wanted first
+  /// Calls visit(row) for each.
   template <class Visit>
-  GPM_HD void ForEachRow(std::uint32_t value_size, std::uint32_t at, const Visit& visit) const {
+  GPM_HD void ForEachRow(std::uint32_t value_size, const Visit& visit) const {
     if (order != nullptr) {
       for (std::uint32_t k = 0; k < count; ++k) {
-        if (k + kAhead < count) {
-          Prefetch(rows + std::uint64_t{order[k + kAhead]} * value_size + at);
-        }
         visit(rows + std::uint64_t{order[k]} * value_size);
       }
     } else if (bits != nullptr) {
@@ -177,7 +162,7 @@ template <class Group>
 GPM_HD inline void AddRows(const Group& group, const Addends& addends, std::uint32_t value_size) {
   for (std::uint32_t i = 8 * group.Lane(); i < value_size; i += 8 * Group::kSize) {
     std::uint64_t sum = LoadBytes(addends.sum + i, value_size - i);
-    addends.ForEachRow(value_size, i, [&](const std::byte* row) {
+    addends.ForEachRow(value_size, [&](const std::byte* row) {
       sum = AddWord(addends.element, sum, LoadBytes(row + i, value_size - i));
     });
     StoreBytes(addends.sum + i, sum, value_size - i);

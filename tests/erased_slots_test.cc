@@ -173,6 +173,32 @@ TEST_F(ErasedSlotsTest, AFindGivesBackAFewOfThem) {
   store->Close();
 }
 
+/// It can't be given more afterwards.
+TEST_F(ErasedSlotsTest, AScopeGetsAllOfThem) {
+  const auto store = Make(8);
+  constexpr std::uint64_t kErased = 50'000;
+  EXPECT_EQ(Apply(*store, Op::kInsert, 1, kItems), kItems);
+  EXPECT_EQ(Apply(*store, Op::kErase, 1, kErased), kErased);
+  const auto scope = std::make_shared<FakeTask>();
+  scope->closed = false;
+  const auto in_flight = store->StartTask(scope, {.most = {}, .writes = true, .inserts = true});
+  scope->closed = true;
+  store->Wait(in_flight);
+  EXPECT_EQ(scope->to_give_back, kErased);
+}
+
+/// Their cells would be held until all is copied, though nobody reads them.
+TEST_F(ErasedSlotsTest, ASnapshotHoldsNoneOfTheirCells) {
+  const auto store = Make(40);
+  constexpr std::uint64_t kErased = 50'000;
+  EXPECT_EQ(Apply(*store, Op::kInsert, 1, kItems), kItems);
+  EXPECT_EQ(Apply(*store, Op::kErase, 1, kErased), kErased);
+  const std::uint64_t before = store->executor().Positions().cells_tail;
+  EXPECT_EQ(store->Snapshot(NewPath(), {}).items, kItems - kErased);
+  EXPECT_EQ(store->executor().Positions().cells_tail, before + kErased);
+  store->Close();
+}
+
 /// Those that wait are room for whoever needs it, however small batches are.
 TEST_F(ErasedSlotsTest, AFullPoolGetsAllOfThem) {
   for (const std::size_t size : {1, 100, 30'000}) {

@@ -83,8 +83,10 @@ class FailureTest : public PoolTest {
 /// Stands for what a DeviceScope makes of the user's kernels, or for a batch that fails.
 class FakeTask : public BatchTask {
  public:
-  void Start(const Epochs::SlotRange&, const CellGrant& grant, const BucketRange&) override {
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+             const BucketRange&) override {
     granted_ = grant.count;
+    to_give_back = recycle.to - recycle.from;
     free_for_inserts = grant.count - grant.kept;
     if (on_start) on_start();
   }
@@ -101,6 +103,7 @@ class FakeTask : public BatchTask {
   bool touched = false;
   std::atomic<bool> closed{true};
   std::uint64_t free_for_inserts = 0;  ///< cells of the grant
+  std::uint64_t to_give_back = 0;      ///< erased slots
 
  private:
   std::uint64_t granted_ = 0;
