@@ -293,7 +293,8 @@ def test_log_of_another_thread_beside_close(path, tmp_path, what):
             store.upsert(keys, values)
 
     def log(level, message):
-        if threading.get_ident() == here or in_log.is_set():
+        # (One of a snapshot that was just complete may come with it, and a call in there tells both.)
+        if threading.get_ident() == here or in_log.is_set() or "no snapshot" not in message:
             return
         try:
             act()
