@@ -62,6 +62,7 @@ struct Row {
   bool with_finds = false;
 };
 
+constexpr Row kInsertNew = {"insert", "new", Op::kInsert, Keys::kNew, Result::kOk};
 constexpr Row kRows[] = {
     {"find", "uniform", Op::kFind, Keys::kUniform, Result::kOk},
     {"find", "zipf", Op::kFind, Keys::kZipf, Result::kOk},
@@ -83,7 +84,7 @@ constexpr Row kRows[] = {
     {"find, update", "uniform", Op::kUpdate, Keys::kUniform, Result::kOk, true},
     {"find, update", "zipf", Op::kUpdate, Keys::kZipf, Result::kOk, true},
     {"find, update", "one", Op::kUpdate, Keys::kOne, Result::kOk, true},
-    {"insert", "new", Op::kInsert, Keys::kNew, Result::kOk},
+    kInsertNew,
     {"erase", "those", Op::kErase, Keys::kLast, Result::kOk},
 };
 
@@ -106,7 +107,7 @@ class Sweep {
     ShowProgress("loading");
     while (next_record_ < arguments_.records) {
       const std::uint64_t left = arguments_.records - next_record_;
-      Apply(kRows[std::size(kRows) - 2], std::min(left, arrays_.rows()));
+      Apply(kInsertNew, std::min(left, arrays_.rows()));
     }
     std::ranges::fill(arrays_.key(0), std::byte{});
     arrays_.UploadKeys(1);

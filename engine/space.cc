@@ -66,7 +66,7 @@ Reservation Space::WantsOf(const Demand& demand) const {
   }
   // A slot is erased once before it is given back, which it is not while the batch runs.
   wants.slots = std::min(wants.slots, MostErasedSlots());
-  if (!demand.scope) {  // which finds no more space afterwards either
+  if (!demand.scope) {  // (A scope, which can't be given more afterwards, gives back all.)
     wants.given_back = std::max(kFewGivenBack, kGivenBackForOperation * demand.operations);
   }
   return wants;

@@ -141,6 +141,54 @@ TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
   }
 }
 
+/// A full store, a batch in flight, and one that finds its keys there.
+TEST_F(CapacityFaultTest, EveryAllocationOfABatchThatFitsBesideAnother) {
+  bool hit = true;
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    OpenOptions open;
+    open.executor = ExecutorKind::kCpu;
+    open.threads = 2;
+    open.capacity = {.items = kItems};
+    const std::string path = NewPath();
+    Store store = Store::Create(path, Shape(8, kValueSize), open);
+    Put(store, 0, kItems);
+    TestBatch first(8, kValueSize);
+    TestBatch second(8, kValueSize);
+    for (std::uint64_t key = 0; key < 10; ++key) first.Add(Op::kUpsert, key, 1);
+    for (std::uint64_t key = 5; key < 15; ++key) second.Add(Op::kUpsert, key, 2);
+    const Batch beside = first.Mixed();
+    const Batch call = second.Mixed();
+    Ticket ticket = store.ApplyAsync({.op = Op::kUpsert,
+                                      .keys = beside.keys,
+                                      .values = beside.values,
+                                      .results = beside.results});
+    bool refused = false;
+    {
+      const Fault fault(FaultKind::kAllocation, k);
+      try {
+        const Fault::Armed armed;
+        store.Upsert(call.keys, call.values, call.results);
+      } catch (const std::bad_alloc&) {
+        refused = true;
+      }
+      hit = fault.hit();
+    }
+    failures += refused ? 1 : 0;
+    ticket.Wait();
+    const auto items = ItemsOf(store);
+    EXPECT_EQ(items.size(), kItems);
+    for (std::uint64_t key = 0; key < kItems; ++key) {
+      const std::uint64_t tag = key >= 5 && key < 15 && !refused ? 2 : key < 10 ? 1 : key;
+      EXPECT_EQ(items.at(key), MakeValue(tag, kValueSize)) << key;
+    }
+    store.Close();
+    ExpectSound(path, kItems);
+  }
+  EXPECT_FALSE(hit);
+  EXPECT_GT(failures, 5u);
+}
+
 /// Batches that add, use, remove and evict items, of which one meets a fault, and batches after
 /// them.
 class EvictingSession {

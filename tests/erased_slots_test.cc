@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <vector>
 
 #include "engine/store_impl.h"
 #include "tests/failure_util.h"
+#include "tests/fault_injection.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
@@ -127,6 +129,47 @@ TEST_F(ErasedSlotsTest, BatchesThatEraseComeToRunSideBySide) {
     EXPECT_EQ(store->CountMisplacedCells(), 0u);
     store->Close();
   }
+}
+
+/// Where there is no memory for a longer queue, batches wait for each other.
+TEST_F(ErasedSlotsTest, EveryAllocationOfALongerQueue) {
+  std::uint64_t without = 0;  // the queue stayed as it was
+  bool hit = true;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    SCOPED_TRACE(testing::Message() << "allocation " << k);
+    const auto store = Make(40);
+    store->Reserve(20'000);
+    EXPECT_EQ(Apply(*store, Op::kInsert, 1, 20'000), 20'000u);
+    std::vector<OneKind> erases;
+    for (std::uint64_t b = 0; b < 3; ++b) {
+      erases.emplace_back(Op::kErase, 1 + b * kHalfQueue, kHalfQueue, value_size_, false);
+    }
+    std::vector<std::shared_ptr<StoreImpl::InFlight>> started;
+    started.reserve(erases.size());
+    for (int b = 0; b < 2; ++b) started.push_back(store->Start(erases[b].batch(), nullptr));
+    bool refused = false;
+    {
+      const Fault fault(FaultKind::kAllocation, k);
+      const Batch last = erases.back().batch();
+      try {
+        const Fault::Armed armed;
+        started.push_back(store->Start(last, nullptr));
+      } catch (const std::bad_alloc&) {
+        refused = true;
+      }
+      hit = fault.hit();
+    }
+    for (const auto& in_flight : started) store->Wait(in_flight);
+    for (int b = 0; b < 2; ++b) EXPECT_EQ(erases[b].ok(), kHalfQueue);
+    if (refused) store->Wait(store->Start(erases.back().batch(), nullptr));
+    EXPECT_EQ(erases.back().ok(), kHalfQueue);
+    without += hit && !refused ? 1 : 0;
+    EXPECT_EQ(store->Stats().items, 20'000 - 3 * kHalfQueue);
+    EXPECT_EQ(store->CountMisplacedCells(), 0u);
+    store->Close();
+  }
+  EXPECT_FALSE(hit);
+  EXPECT_GT(without, 0u);
 }
 
 /// A batch that is larger than the queue, one at a time, takes no more memory for it than it needs.
