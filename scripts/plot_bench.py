@@ -12,6 +12,7 @@ Writes into DIR, of each report what it has:
   recovery    recovery_NAME    time of opening and resizing beside its bound
   elastic     elastic_NAME     load factor, bytes, throughput and slowest batch, step by step
   scale       scale_NAME       throughput over ranks, where the time goes, and what bounds it
+  sweep       sweep_NAME       throughput over batch sizes, a panel a kind of operations
   peers       peers_NAME       the store and peers: throughput over median latency, or over the fill
   roofline    roofline_NAME    accesses a second by kind and order, a panel for each number of them
   cpu         cpu_NAME         the store beside the peer
@@ -43,6 +44,7 @@ SECTIONS = {
     "recovery": {"rows": ("what", "seconds", "bound_seconds")},
     "elastic": {"steps": ("step", "load_factor", "insert_mops", "slowest_ms")},
     "scale": {"rows": ("work", "ranks", "mops")},
+    "sweep": {"rows": ("operations", "keys", "batch", "mops")},
     "peers": {"rows": ("contestant", "workload", "batch", "mops")},
     "roofline": {"link": ("kind", "order", "accesses", "mops")},
     "cpu": {"phases": ("phase", "gpmstore_mops")},

@@ -333,6 +333,25 @@ def plot_cpu(report):
     return figure
 
 
+def plot_sweep(report):
+    """A panel for each kind of operations: what lies far below its neighbours is a cliff."""
+    rows = report["rows"]
+    kinds = unique(row["operations"] for row in rows)
+    batches = unique(row["batch"] for row in rows)
+    figure, panels = panels_of(len(kinds), height=2.2)
+    for axes, kind in zip(panels, kinds):
+        mops = {(r["batch"], r["keys"]): r["mops"] for r in rows if r["operations"] == kind}
+        grouped_points(axes, batches, unique(keys for _, keys in mops),
+                       lambda batch, keys: mops.get((batch, keys)))
+        axes.set_xticks(range(len(batches)), [batch_name(batch) for batch in batches])
+        axes.set(ylabel=MOPS, title=kind)
+        legend_beside(axes)
+    store = report["store"]
+    figure.suptitle(f"{store['key_size']} + {store['value_size']} bytes, {store['executor']}, "
+                    f"arrays in {report['memory']} memory")
+    return figure
+
+
 # Of each kind of report its plots, by the beginnings of their names.
 PLOTS = {
     "workloads": {"latency": plot_latency, "of_bound": plot_of_bound},
@@ -343,6 +362,7 @@ PLOTS = {
     "recovery": {"recovery": plot_recovery},
     "elastic": {"elastic": plot_elastic},
     "scale": {"scale": plot_scale},
+    "sweep": {"sweep": plot_sweep},
     "peers": {"peers": plot_contest},
     "roofline": {"roofline": plot_roofline},
     "cpu": {"cpu": plot_cpu},
