@@ -41,6 +41,7 @@ struct KeyRunTask {
   bool was_present = false;             ///< as the search found, if there was one
   std::uint32_t cell = 0;               ///< for it; 0: none
   std::uint32_t written = kNoPosition;  ///< the operation whose value the cell has already
+  const std::uint64_t* made_of = nullptr;  ///< as in Addends
   const std::uint32_t* members = nullptr;  ///< of a small batch: a bit for each of its operations
   std::uint32_t member_words = 0;
 };
@@ -161,6 +162,7 @@ template <class Batch>
 GPM_HD inline Addends AddendsOf(const Batch& batch, const KeyRunTask& task,
                                 std::uint32_t value_size) {
   Addends addends = batch.AddendsFor(task.last, value_size);
+  addends.made_of = task.made_of;
   addends.rows = batch.ValueOf(0, value_size);
   if (task.uses == 1) {
     addends.rows = batch.ValueOf(task.last, value_size);

@@ -24,13 +24,18 @@ GPM_HD inline float FloatOfBits(std::uint32_t bits) {
   return value;
 #endif
 }
-GPM_HD inline std::uint32_t BitsOfFloat(float value) {
+/// Its bits, whatever a processor makes of what is no number.
+GPM_HD inline std::uint32_t AnyBitsOfFloat(float value) {
 #ifdef __CUDA_ARCH__
-  std::uint32_t bits = __float_as_uint(value);
+  return __float_as_uint(value);
 #else
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
+  return bits;
 #endif
+}
+GPM_HD inline std::uint32_t BitsOfFloat(float value) {
+  const std::uint32_t bits = AnyBitsOfFloat(value);
   constexpr std::uint32_t kInfinity = 0x7F800000u;
   constexpr std::uint32_t kNan = 0x7FC00000u;
   return (bits & 0x7FFFFFFFu) > kInfinity ? kNan : bits;
@@ -74,27 +79,67 @@ GPM_HD inline std::uint32_t BFloatOfFloat(float value) {
   return (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
 }
 
-/// Adds the elements of two words.
-GPM_HD inline std::uint64_t AddWord(Element element, std::uint64_t a, std::uint64_t b) {
-  if (element == Element::kUInt64) return a + b;
-  std::uint64_t sum = 0;
-  if (element == Element::kFloat32) {
-    for (std::uint32_t shift = 0; shift < 64; shift += 32) {
-      const float total = FloatOfBits(static_cast<std::uint32_t>(a >> shift)) +
-                          FloatOfBits(static_cast<std::uint32_t>(b >> shift));
-      sum |= std::uint64_t{BitsOfFloat(total)} << shift;
+/// Adds two pairs of elements of 16 bits, or two of 32. What is no number may come as any that is
+/// none (OneNan).
+template <Element kElement>
+GPM_HD inline std::uint32_t AddHalfWord(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t sum = 0;
+  if constexpr (kElement == Element::kFloat32) {
+    sum = AnyBitsOfFloat(FloatOfBits(a) + FloatOfBits(b));
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (kElement == Element::kFloat16) {
+      asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    } else {  // a times one and b, rounded once
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3F803F80u), "r"(b));
     }
-    return sum;
-  }
-  for (std::uint32_t shift = 0; shift < 64; shift += 16) {
-    const auto left = static_cast<std::uint32_t>(a >> shift) & 0xFFFFu;
-    const auto right = static_cast<std::uint32_t>(b >> shift) & 0xFFFFu;
-    const std::uint32_t total = element == Element::kFloat16
-                                    ? HalfOfFloat(FloatOfHalf(left) + FloatOfHalf(right))
-                                    : BFloatOfFloat(FloatOfBFloat(left) + FloatOfBFloat(right));
-    sum |= std::uint64_t{total} << shift;
+#else
+    for (std::uint32_t shift = 0; shift < 32; shift += 16) {
+      const std::uint32_t left = a >> shift & 0xFFFFu;
+      const std::uint32_t right = b >> shift & 0xFFFFu;
+      const std::uint32_t total = kElement == Element::kFloat16
+                                      ? HalfOfFloat(FloatOfHalf(left) + FloatOfHalf(right))
+                                      : BFloatOfFloat(FloatOfBFloat(left) + FloatOfBFloat(right));
+      sum |= total << shift;
+    }
+#endif
   }
   return sum;
+}
+/// Adds the elements of two words, the same way.
+template <Element kElement>
+GPM_HD inline std::uint64_t AddWord(std::uint64_t a, std::uint64_t b) {
+  if constexpr (kElement == Element::kUInt64) {
+    return a + b;
+  } else {
+    const std::uint32_t low =
+        AddHalfWord<kElement>(static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b));
+    const std::uint32_t high = AddHalfWord<kElement>(static_cast<std::uint32_t>(a >> 32),
+                                                     static_cast<std::uint32_t>(b >> 32));
+    return std::uint64_t{high} << 32 | low;
+  }
+}
+/// The word, with the one representation of what is no number. (Once an element is none it stays
+/// so, whatever is added: this is for the last sum.)
+template <Element kElement>
+GPM_HD inline std::uint64_t OneNan(std::uint64_t word) {
+  constexpr std::uint32_t kBits = kElement == Element::kFloat32 ? 32 : 16;
+  constexpr std::uint64_t kSign = std::uint64_t{1} << (kBits - 1);
+  constexpr std::uint64_t kInfinity = kElement == Element::kFloat32   ? 0x7F800000u
+                                      : kElement == Element::kFloat16 ? 0x7C00u
+                                                                      : 0x7F80u;
+  constexpr std::uint64_t kNan = kElement == Element::kFloat32   ? 0x7FC00000u
+                                 : kElement == Element::kFloat16 ? 0x7E00u
+                                                                 : 0x7FC0u;
+  if constexpr (kElement != Element::kUInt64) {
+    for (std::uint32_t shift = 0; shift < 64; shift += kBits) {
+      const std::uint64_t magnitudes = (kSign - 1) << shift;
+      if ((word & magnitudes) > kInfinity << shift) {
+        word = (word & ~(magnitudes | kSign << shift)) | kNan << shift;
+      }
+    }
+  }
+  return word;
 }
 
 /// Up to 8 bytes of an array, at any alignment, as the low bytes of a word.
@@ -137,6 +182,8 @@ struct Addends {
   const std::uint32_t* order = nullptr;  ///< numbers of rows, `count` of them
   const std::uint32_t* bits = nullptr;   ///< a bit for each row that is one, in `count` words
   std::uint32_t count = 0;
+  /// If not null: `sum` is made already, if the rows are added to the value of this reference.
+  const std::uint64_t* made_of = nullptr;
 
   /// Calls visit(row) for each.
   template <class Visit>
@@ -157,14 +204,38 @@ struct Addends {
   }
 };
 
-/// Adds rows to the value that is in Addends::sum. All threads of a group call it.
+/// A kind of elements, as a type.
+template <Element kElement>
+struct OfElement {
+  static constexpr Element kOf = kElement;
+};
+/// @return what visit(OfElement<element>{}) returns
+template <class Visit>
+GPM_HD inline auto WithElement(Element element, const Visit& visit) {
+  switch (element) {
+    case Element::kFloat32:
+      return visit(OfElement<Element::kFloat32>{});
+    case Element::kFloat16:
+      return visit(OfElement<Element::kFloat16>{});
+    case Element::kBFloat16:
+      return visit(OfElement<Element::kBFloat16>{});
+    default:
+      return visit(OfElement<Element::kUInt64>{});
+  }
+}
+
+/// Adds rows to the value that is in Addends::sum. All threads of a group call it. (Few
+/// instructions and registers: kernels have it beside much else. AddLongRuns adds many rows.)
 template <class Group>
 GPM_HD inline void AddRows(const Group& group, const Addends& addends, std::uint32_t value_size) {
   for (std::uint32_t i = 8 * group.Lane(); i < value_size; i += 8 * Group::kSize) {
     std::uint64_t sum = LoadBytes(addends.sum + i, value_size - i);
     addends.ForEachRow(value_size, [&](const std::byte* row) {
-      sum = AddWord(addends.element, sum, LoadBytes(row + i, value_size - i));
+      const std::uint64_t word = LoadBytes(row + i, value_size - i);
+      sum = WithElement(addends.element,
+                        [&](auto of) { return AddWord<decltype(of)::kOf>(sum, word); });
     });
+    sum = WithElement(addends.element, [&](auto of) { return OneNan<decltype(of)::kOf>(sum); });
     StoreBytes(addends.sum + i, sum, value_size - i);
   }
 }

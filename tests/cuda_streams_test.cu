@@ -196,6 +196,66 @@ TEST_F(StreamsTest, StreamsComeAndGo) {
   RunMixedSizes(store, 4, 400, true);
 }
 
+/// Several threads add rows to the same few keys, most of them to one. Whoever has made a sum of a
+/// value that another one has replaced meanwhile makes it anew: no row is lost.
+void AddRowsBesideEachOther(Store& store) {
+  constexpr unsigned kAdders = 4, kBatches = 60, kKeys = 12, kMost = 40000;
+  constexpr unsigned kSizes[] = {30, 900, 3000, 10000, kMost};
+  std::vector<Value> first(kKeys);
+  std::vector<std::uint64_t> all_keys(kKeys);
+  for (unsigned k = 0; k < kKeys; ++k) all_keys[k] = k;
+  std::vector<Result> results(kKeys);
+  store.Upsert(std::as_bytes(std::span(all_keys)), std::as_bytes(std::span(first)), results);
+  std::atomic<std::uint64_t> rows_of[kKeys] = {};
+  const auto work = [&](unsigned t) {
+    std::mt19937_64 random(TestSeed() + t);
+    std::vector<Value> rows(kMost);
+    for (Value& row : rows) {
+      for (unsigned w = 0; w < kWords; ++w) row.words[w] = w + 1;
+    }
+    const OnDevice<Value> values(rows);
+    const Stream stream;
+    for (unsigned b = 0; b < kBatches; ++b) {
+      std::vector<std::uint64_t> keys(kSizes[random() % std::size(kSizes)]);
+      for (std::uint64_t& key : keys) {
+        key = random() % 4 != 0 ? 5 : random() % kKeys;
+        ++rows_of[key];
+      }
+      const OnDevice<std::uint64_t> asked(keys);
+      const OnDevice<Result> answers(keys.size());
+      Batch batch;
+      batch.op = Op::kAccumulate;
+      batch.element = Element::kUInt64;
+      batch.keys = asked.In();
+      batch.values = values.In().first(keys.size() * sizeof(Value));
+      batch.results = {answers.data(), keys.size()};
+      CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      store.ApplyAsync(batch, cudaStream_t{stream}).Wait();
+      for (const Result answer : answers.Host()) ASSERT_EQ(answer, Result::kOk);
+    }
+  };
+  std::vector<std::thread> adders;
+  for (unsigned t = 0; t < kAdders; ++t) adders.emplace_back(work, t);
+  for (std::thread& adder : adders) adder.join();
+  std::vector<Value> found(kKeys);
+  store.Find(std::as_bytes(std::span(all_keys)), std::as_writable_bytes(std::span(found)), results);
+  for (unsigned k = 0; k < kKeys; ++k) {
+    for (unsigned w = 0; w < kWords; ++w) {
+      ASSERT_EQ(found[k].words[w], rows_of[k] * (w + 1)) << "key " << k << ", word " << w;
+    }
+  }
+}
+
+TEST_F(StreamsTest, NoRowIsLost) {
+  Store store = MakeWith(true, true);
+  AddRowsBesideEachOther(store);
+}
+
+TEST_F(StreamsTest, NoRowIsLostWithoutADirectory) {
+  Store store = MakeWith(false, false);
+  AddRowsBesideEachOther(store);
+}
+
 /// Applies an insert of each of `n` keys from `first` on. @return the results on the stream, before
 /// anybody waited for the ticket, and afterwards
 std::pair<std::vector<Result>, std::vector<Result>> InsertOnStream(Store& store,

@@ -17,6 +17,11 @@ float PositiveHalf(std::uint32_t bits) { return FloatOfHalf(bits); }
 constexpr std::uint32_t kHalfInfinity = 0x7C00;
 constexpr std::uint32_t kBFloatInfinity = 0x7F80;
 
+template <Element kElement>
+std::uint64_t SumOf(std::uint64_t a, std::uint64_t b) {
+  return OneNan<kElement>(AddWord<kElement>(a, b));
+}
+
 /// The bits of the positive number of 16 bits that is nearest to x, ties to even; by search.
 template <class FloatOf>
 std::uint32_t NearestBits(double x, std::uint32_t infinity, const FloatOf& float_of) {
@@ -80,13 +85,13 @@ TEST(ElementsTest, SumsOf16BitsAreRoundedOnce) {
     const std::uint32_t a = RandomFinite(random, kHalfInfinity);
     const std::uint32_t b = RandomFinite(random, kHalfInfinity);
     const double sum = static_cast<double>(FloatOfHalf(a)) + static_cast<double>(FloatOfHalf(b));
-    const auto half = static_cast<std::uint32_t>(AddWord(Element::kFloat16, a, b) & 0xFFFF);
+    const auto half = static_cast<std::uint32_t>(SumOf<Element::kFloat16>(a, b) & 0xFFFF);
     ASSERT_EQ(half & 0x7FFF, NearestBits(std::abs(sum), kHalfInfinity, PositiveHalf)) << a << b;
     const std::uint32_t c = RandomFinite(random, kBFloatInfinity);
     const std::uint32_t d = RandomFinite(random, kBFloatInfinity);
     const double other =
         static_cast<double>(FloatOfBFloat(c)) + static_cast<double>(FloatOfBFloat(d));
-    const auto bfloat = static_cast<std::uint32_t>(AddWord(Element::kBFloat16, c, d) & 0xFFFF);
+    const auto bfloat = static_cast<std::uint32_t>(SumOf<Element::kBFloat16>(c, d) & 0xFFFF);
     // (A sum of binary64 that is not exact is no tie.)
     ASSERT_EQ(bfloat & 0x7FFF, NearestBits(std::abs(other), kBFloatInfinity, FloatOfBFloat))
         << c << " " << d;
@@ -97,12 +102,12 @@ TEST(ElementsTest, WhatIsNoNumberHasOneRepresentation) {
   const auto bits = [](float value) { return BitsOfFloat(value); };
   const float infinity = std::numeric_limits<float>::infinity();
   const std::uint64_t difference =
-      AddWord(Element::kFloat32, bits(infinity), bits(-infinity)) & 0xFFFFFFFFu;
+      SumOf<Element::kFloat32>(bits(infinity), bits(-infinity)) & 0xFFFFFFFFu;
   EXPECT_EQ(difference, 0x7FC00000u);
-  EXPECT_EQ(AddWord(Element::kFloat32, 0xFFC12345u, 0) & 0xFFFFFFFFu, 0x7FC00000u);
-  EXPECT_EQ(AddWord(Element::kFloat16, 0x7C00u, 0xFC00u) & 0xFFFF, 0x7E00u);
-  EXPECT_EQ(AddWord(Element::kBFloat16, 0x7F80u, 0xFF80u) & 0xFFFF, 0x7FC0u);
-  EXPECT_EQ(AddWord(Element::kUInt64, kAllOnes, 2), 1u);
+  EXPECT_EQ(SumOf<Element::kFloat32>(0xFFC12345u, 0) & 0xFFFFFFFFu, 0x7FC00000u);
+  EXPECT_EQ(SumOf<Element::kFloat16>(0x7C00u, 0xFC00u) & 0xFFFF, 0x7E00u);
+  EXPECT_EQ(SumOf<Element::kBFloat16>(0x7F80u, 0xFF80u) & 0xFFFF, 0x7FC0u);
+  EXPECT_EQ(SumOf<Element::kUInt64>(kAllOnes, 2), 1u);
 }
 
 TEST(InitialRowsTest, QuantilesAreThoseOfTheNormalDistribution) {
@@ -326,6 +331,70 @@ TEST_P(RowOperationsTest, MixedBatchWithDrawnValues) {
 }
 
 class RowStoreTest : public PoolTest {};
+
+/// Every kind of element, with bits of any kind: infinite ones, none at all, and tiny ones. Few
+/// rows for each key, and nearly all rows for one.
+TEST_F(RowStoreTest, SumsOfAnyBits) {
+  const RowShape shapes[] = {{8, 128, Element::kFloat32},  {8, 12, Element::kFloat32},
+                             {8, 512, Element::kFloat16},  {16, 34, Element::kFloat16},
+                             {8, 260, Element::kBFloat16}, {8, 136, Element::kUInt64}};
+  std::mt19937_64 random(TestSeed());
+  for (const RowShape& shape : shapes) {
+    SCOPED_TRACE(std::string(ElementName(shape.element)) + std::to_string(shape.value_size));
+    const auto draw = [&](std::uint64_t mask) {
+      std::string row(shape.value_size, '\0');
+      for (std::uint32_t i = 0; i < shape.value_size; i += ElementBytes(shape.element)) {
+        const std::uint64_t bits = random() & mask;
+        std::memcpy(row.data() + i, &bits, ElementBytes(shape.element));
+      }
+      return row;
+    };
+    // Without the exponent's highest bit no sum of so many is infinite.
+    const std::uint64_t finite = shape.element == Element::kUInt64    ? kAllOnes
+                                 : shape.element == Element::kFloat32 ? 0xBFFFFFFFu
+                                                                      : 0xBFFFu;
+    for (const bool hot : {false, true}) {
+      Store store =
+          Store::Create(NewPath(), Shape(shape.key_size, shape.value_size), TestOpenOptions());
+      for (const std::size_t size : {100, 1500, 5000, 20000, 150000}) {
+        const std::uint64_t keys = hot ? 30 : size / 2;
+        std::string key_bytes, first_rows;
+        for (std::uint64_t key = 0; key < keys; ++key) {
+          key_bytes += MakeKey(key, shape.key_size);
+          first_rows += draw(hot ? finite : kAllOnes);
+        }
+        std::vector<Result> results(keys);
+        store.Upsert(std::as_bytes(std::span(key_bytes)), std::as_bytes(std::span(first_rows)),
+                     results);
+        std::string sums = first_rows, asked, rows;
+        for (std::size_t i = 0; i < size; ++i) {
+          const std::uint64_t key = hot && random() % 8 != 0 ? 3 : random() % keys;
+          asked += MakeKey(key, shape.key_size);
+          rows += draw(hot ? finite : kAllOnes);
+          Addends addends;
+          addends.element = shape.element;
+          addends.sum = reinterpret_cast<std::byte*>(sums.data()) + key * shape.value_size;
+          addends.rows = reinterpret_cast<const std::byte*>(rows.data()) + i * shape.value_size;
+          AddRows(ThreadGroup{}, addends, shape.value_size);
+        }
+        results.assign(size, Result::kInvalid);
+        EXPECT_EQ(store.Accumulate(std::as_bytes(std::span(asked)), shape.element,
+                                   std::as_bytes(std::span(rows)), results),
+                  0u);
+        std::string found(sums.size(), '\0');
+        results.assign(keys, Result::kInvalid);
+        store.Find(std::as_bytes(std::span(key_bytes)), std::as_writable_bytes(std::span(found)),
+                   results);
+        for (std::uint64_t key = 0; key < keys; ++key) {
+          // (A first row to which nothing was added keeps its bits.)
+          ASSERT_EQ(found.substr(key * shape.value_size, shape.value_size),
+                    sums.substr(key * shape.value_size, shape.value_size))
+              << "key " << key << " of " << keys << ", " << size << " rows";
+        }
+      }
+    }
+  }
+}
 
 TEST_F(RowStoreTest, EachOperationMeetsWhatThoseBeforeItLeft) {
   ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());

@@ -107,6 +107,8 @@ TEST(StrategyTest, WritesOfEachSize) {
     EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
     EXPECT_LE(ChooseStrategy(in).small_part, 4096u);
     EXPECT_FALSE(ChooseStrategy(in).half_tiles);
+    in.adds_long_runs = true;
+    EXPECT_TRUE(ChooseStrategy(in).one_kernel());
   }
   const Strategy searched = choose(8193, true);
   EXPECT_EQ(searched.kernels, Kernels::kSearched);

@@ -12,6 +12,7 @@
 #include "engine/cuda/kernels/initial_values.cuh"
 #include "engine/cuda/kernels/key_rows.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
+#include "engine/cuda/kernels/long_runs.cuh"
 #include "engine/cuda/kernels/middle_batch.cuh"
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
@@ -208,7 +209,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
       FinishAnswers(stream_, kernel_reporter_, strategy_.one_kernel());
     }
   } else {
-    if (!again && !filled) BringValues(stream_);
+    if (!again && !AddAhead(stream_) && !filled) BringValues(stream_);
     const std::uint32_t busy = executor_->multiprocessors() * kApplyingBlocks;
     const std::uint32_t span =
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
@@ -375,12 +376,26 @@ SmQueues<std::uint32_t> CudaBatchTask::DealtCells() const {
   return context_.reclaim.grant.filled() ? SmQueues<std::uint32_t>{} : cells_;
 }
 
+bool CudaBatchTask::AddAhead(cudaStream_t stream) {
+  if (!Accumulates() || context_.reclaim.grant.filled()) return false;
+  BringValues(stream);
+  const std::uint64_t sums = device_.count / LongSum::kFrom + 1;
+  device_.long_sums = workspace_->long_sums.data();
+  CheckCuda(cudaMemsetAsync(device_.long_sums, 0, sums * sizeof(LongSum), stream),
+            "cudaMemsetAsync");
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kAddingThreads));
+  Launch("AddLongRuns", AddLongRuns, std::min(blocks, kAddingBlocks * executor_->multiprocessors()),
+         kAddingThreads, stream, context_, device_);
+  return true;
+}
+
 /// Searches the key runs of a batch of middle size, which carries out those that change nothing,
 /// and carries out the others: two kernels, each of which may begin while the one before it ends.
 void CudaBatchTask::SearchAndCarryOut() {
+  const bool added = AddAhead(stream_);
   LaunchWith(EarlyIf(true), "SearchKeyRuns", SearchKeyRuns, BlocksFor(device_.count, kBlockThreads),
              kBlockThreads, stream_, context_, device_, reads_, pending_, DealtCells());
-  const bool brings = !context_.reclaim.grant.filled() && BringValues(stream_);
+  const bool brings = !added && !context_.reclaim.grant.filled() && BringValues(stream_);
   if (answers_early_ && ReportsEarly()) reported_early_ = kernel_reporter_;
   const unsigned multiprocessors = executor_->multiprocessors();
   LaunchWith(EarlyIf(!brings), "CarryOutSearched", CarryOutSearched,
@@ -393,6 +408,11 @@ void CudaBatchTask::SearchAndCarryOut() {
 void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
   const SmQueues<std::uint32_t> cells = DealtCells();
+  bool added = false;
+  if (Accumulates()) {
+    Fork();
+    added = AddAhead(w.side);
+  }
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(reads.last - reads.first, kBlockThreads),
            kBlockThreads, stream, context_, device_, reads, pending_, cells);
@@ -412,7 +432,7 @@ void CudaBatchTask::SearchAndApply() {
     search(reads, stream_);
   }
   ForkAndRead(reads);
-  if (!context_.reclaim.grant.filled()) BringValues(w.side);
+  if (!added && !context_.reclaim.grant.filled()) BringValues(w.side);
   const unsigned blocks = answers_early_ ? kApplyingBesideAnswers : kApplyingBlocks;
   Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * blocks,
          kBlockThreads, w.side, context_, device_, reads_, pending_, cells);

@@ -178,6 +178,7 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.records = w.records.data();
   device_.digests = w.digests.data();
   device_.added = Accumulates() ? w.added.data() : nullptr;
+  device_.long_sums = nullptr;
   MakeContext(grant);
   touched_ = true;
   executor_->RecycleSlots(recycle, stream_);
@@ -308,6 +309,9 @@ Progress CudaBatchTask::Await() {
       if (answers_early_) {
         executor_->find_history().AddAnswers(workspace_->answers_left != 0);
       }
+      if (Accumulates()) {
+        executor_->find_history().AddLongRuns(device_.count, workspace_->long_run_rows);
+      }
       if (reported_early_.words != nullptr && workspace_->answers_left != 0) {
         FinishReported();
         progress_ = executor_->Collect(workspace_.get());
@@ -345,6 +349,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
       workspace_->ContinueOn(stream_);  // which may be the calling thread's own
       const bool was_filled = context_.reclaim.grant.filled();
       MakeContext(cells);  // the table, and its queues, may have grown
+      device_.long_sums = nullptr;
       if (was_filled) BringValues(stream_);
       DrainBeside({});
       CarryOut(true, final);

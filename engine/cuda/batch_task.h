@@ -120,6 +120,9 @@ class CudaBatchTask : public BatchTask {
   void ClearReads();
   /// Cells that are dealt out to key runs that were searched.
   SmQueues<std::uint32_t> DealtCells() const;
+  /// Of a batch that accumulates, adds the rows of long key runs (AddLongRuns). The values are
+  /// there then. @return whether it did: not where a former phase has, or the host the values
+  bool AddAhead(cudaStream_t stream);
   void SearchAndCarryOut();
   void SearchAndApply();
   /// Answers the operations of key runs, a kernel of its own.

@@ -22,6 +22,25 @@ using CudaTile = TileGroup<kTileLanes>;
 using TileOperations = Operations<CudaTile, CudaMedia>;
 using LaneOperations = Operations<ThreadGroup, CudaMedia>;
 
+/// A block that works on one operation.
+template <std::uint32_t kThreads>
+class BlockGroup {
+ public:
+  static constexpr std::uint32_t kSize = kThreads;
+
+  __device__ std::uint32_t Lane() const { return threadIdx.x; }
+  __device__ bool IsLeader() const { return threadIdx.x == 0; }
+  __device__ void Sync() const { __syncthreads(); }
+  template <class Word>
+  __device__ Word Broadcast(Word value) const {
+    __shared__ Word of_leader;
+    __syncthreads();
+    if (threadIdx.x == 0) of_leader = value;
+    __syncthreads();
+    return of_leader;
+  }
+};
+
 /// What every kernel that works on the table gets, by value.
 struct TableContext {
   TableView table;
@@ -41,6 +60,7 @@ struct BatchTotals {
   std::uint64_t found;           ///< finds that found their key
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
   std::uint64_t reads_shared;    ///< of those of FindKeys, whose value another find read
+  std::uint64_t long_run_rows;   ///< of long key runs that accumulate (LongSum)
   std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
   std::uint64_t row_copies;      ///< asked for, of a batch that is answered while it is carried out
   // Of DrainBesideBatches:
@@ -84,6 +104,14 @@ struct ReportWords {
   }
 };
 
+/// What AddLongRuns has made of a key run.
+struct alignas(16) LongSum {
+  static constexpr std::uint32_t kFrom = 32;  ///< operations of a run that is long
+
+  std::uint64_t reference;  ///< of the value that the rows were added to
+  std::uint32_t begin;      ///< the position behind the one where the run begins; 0: none was made
+};
+
 /// A batch as the kernels see it: arrays in GPU memory.
 struct DeviceBatch {
   std::uint32_t count;
@@ -104,6 +132,8 @@ struct DeviceBatch {
   std::uint32_t* mispredictions;  ///< where key runs begin that were answered before they were
                                   ///< carried out, and wrongly, or that found no room
   std::byte* added;  ///< rows for the sums of operations that accumulate; null: there are none
+  LongSum*
+      long_sums;  ///< by the position where the run begins, / LongSum::kFrom; null: none are made
   BatchSums* sums;
 
   /// Some operations of a small batch, as a batch.
@@ -149,6 +179,12 @@ struct DeviceBatch {
     addends.element = element;
     addends.sum = added + std::uint64_t{i} * value_size;
     return addends;
+  }
+  /// As Addends::made_of, of a run of so many operations.
+  __device__ const std::uint64_t* MadeOf(std::uint32_t first, std::uint32_t uses) const {
+    if (long_sums == nullptr || uses < LongSum::kFrom) return nullptr;
+    const LongSum& made = long_sums[first / LongSum::kFrom];
+    return made.begin == first + 1 ? &made.reference : nullptr;
   }
   __device__ std::byte* FoundOf(std::uint32_t i, std::uint32_t value_size) const {
     return found + std::uint64_t{i} * value_size;

@@ -39,6 +39,7 @@ Workspace::Workspace(DeviceMemory* memory, cudaStream_t stream)
       padded_keys(memory, &enqueued),
       initial(memory, &enqueued),
       added(memory, &enqueued),
+      long_sums(memory, &enqueued),
       sums(memory, &enqueued),
       queue_counts(memory, &enqueued),
       dirty_lines(memory, &enqueued),
@@ -227,6 +228,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.found = report.sums.found;
   progress.cache_hits = report.sums.cache_hits;
   workspace->reads_shared = report.sums.reads_shared;
+  workspace->long_run_rows = report.sums.long_run_rows;
   workspace->answers_left = report.sums.row_copies + report.sums.mispredictions;
   progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
   progress.positions = report.positions;

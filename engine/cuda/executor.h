@@ -97,7 +97,8 @@ struct Workspace {
   DeviceArray<std::uint64_t> padded_keys;  ///< of rows that are not whole words
   DeviceArray<std::byte> initial;          ///< a constant initial value
   DeviceArray<std::byte> added;            ///< rows for sums
-  DeviceArray<BatchSums> sums;             ///< two, in turn: those of the next phase are 0
+  DeviceArray<LongSum> long_sums;
+  DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
   enum Queues { kReads, kSecondReads, kPending, kDealt, kKindsOfQueues };
   /// Counts of SmQueues of each of these kinds; 0 between batches: who empties queues clears them.
   DeviceArray<std::uint32_t> queue_counts;
@@ -114,6 +115,7 @@ struct Workspace {
   std::uint32_t reports = 0;               ///< asked for
   std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
   std::uint64_t reads_shared = 0;          ///< in the phase that was reported last
+  std::uint64_t long_run_rows = 0;         ///< the same
   std::uint64_t answers_left = 0;          ///< the same: row copies, and runs answered wrongly
 };
 

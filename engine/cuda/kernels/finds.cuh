@@ -113,24 +113,6 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
 /// Blocks of FindLongValues for each multiprocessor.
 inline constexpr unsigned kLongFindingBlocks = 4;
 
-/// A block that works on one operation.
-class BlockGroup {
- public:
-  static constexpr std::uint32_t kSize = kBlockThreads;
-
-  __device__ std::uint32_t Lane() const { return threadIdx.x; }
-  __device__ bool IsLeader() const { return threadIdx.x == 0; }
-  __device__ void Sync() const { __syncthreads(); }
-  template <class Word>
-  __device__ Word Broadcast(Word value) const {
-    __shared__ Word of_leader;
-    __syncthreads();
-    if (threadIdx.x == 0) of_leader = value;
-    __syncthreads();
-    return of_leader;
-  }
-};
-
 /// A few finds of long values: a block for each, as a tile alone would be busy for long. What was
 /// read stays in the cache, where that opens.
 __global__ void __launch_bounds__(kBlockThreads, kLongFindingBlocks)
@@ -145,7 +127,8 @@ __global__ void __launch_bounds__(kBlockThreads, kLongFindingBlocks)
   const TableView& table = context.table;
   const CudaMedia media(context.dirty);
   const TableProbe<CudaTile, CudaMedia> search(table, context.accelerators, tile, media);
-  const TableProbe<BlockGroup, CudaMedia> read(table, context.accelerators, BlockGroup{}, media);
+  const TableProbe<BlockGroup<kBlockThreads>, CudaMedia> read(table, context.accelerators, {},
+                                                              media);
   const bool stuck = batch.IsStuck(table);
   for (std::uint32_t i = blockIdx.x; i < batch.count; i += gridDim.x) {
     const std::uint64_t* const key = batch.KeyOf(i, table.key_words);

@@ -203,6 +203,7 @@ struct KeyRunApplier {
     task.record = &batch.records[effect.first];
     task.last = last;
     task.uses = p - effect.first + 1;
+    task.made_of = batch.MadeOf(effect.first, task.uses);
     return task;
   }
   template <class Cells>

@@ -209,6 +209,10 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   if (has_one) {
     one_by_one = MakeTask(operations, batch, runs, tile_number, attempt, &task);
     if (waits) task.active = one_by_one = false;
+    if (task.active && task.effect.accumulates() && task.uses >= LongSum::kFrom &&
+        group.IsLeader()) {
+      AtomicAdd(&batch.sums->long_run_rows, task.uses);
+    }
     const std::uint32_t writer =
         task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
     const bool needs_cell = task.active && writer < kRemoved;
