@@ -3,7 +3,7 @@
 
 #include <cub/block/block_scan.cuh>
 
-#include "engine/cuda/context.cuh"
+#include "engine/cuda/kernels/run_effects.cuh"
 
 namespace gpm {
 
@@ -22,13 +22,13 @@ struct KeyGroups {
   static constexpr std::uint32_t kMaxBins = 256;  ///< and blocks: each has a bin
   static constexpr std::uint32_t kOperationBits = 18;
   static_assert(kMaxBins * kGroupTurns * kGroupThreads == 1u << kOperationBits);
-  static_assert(2 * kOpKinds + 1 <= 0xFF);
+  static_assert(KindBits::kAll < 1u << (32 - kOperationBits));
 
   std::uint32_t* firsts;  ///< where each position's run begins; becomes DeviceBatch::hashes
   std::uint32_t* order;   ///< becomes DeviceBatch::order
   // Until the kernel has ended:
   std::uint16_t* counts;      ///< operations in each bin, of each block: kMaxBins for each bin
-  std::uint32_t* operations;  ///< bin by bin; above kOperationBits, of which kind each is
+  std::uint32_t* operations;  ///< bin by bin; above kOperationBits, KindBits of each
   std::uint64_t* digests;     ///< of those (DigestKey)
   std::uint32_t* ranks;       ///< of those, among the operations on their key; and their place
   // Words that the kernels behind it want to be 0:
@@ -97,14 +97,13 @@ struct BinTable {
       if (warp == w) {
 #pragma unroll
         for (std::uint32_t k = 0; k < kInHand; ++k) {
-          const std::uint32_t leader = LowestBit(same[k]);
-          std::uint32_t before = 0;
-          if (places[k] <= kPlaces && lane == leader) {
-            before = counts[places[k]];
+          const bool has_one = places[k] <= kPlaces;
+          const std::uint32_t before = has_one ? counts[places[k]] : 0;
+          __syncwarp();
+          if (has_one && lane == LowestBit(same[k])) {
             counts[places[k]] = before + PopCount(same[k]);
           }
           __syncwarp();  // the next ones may read what other lanes have written
-          before = __shfl_sync(~0u, before, leader);
           places[k] = before + PopCount(same[k] & ((1u << lane) - 1));
         }
       }

@@ -12,6 +12,17 @@ namespace gpm {
 /// by one, a hot key's thousands of operations, too, at 5 to 10 us each. So runs of more than a few
 /// operations are parted by key, and combined like all others.
 
+/// What the effects before come to, for a scan of those that a block has in hand.
+struct EffectsSoFar {
+  KeyRunEffect so_far{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+
+  __device__ KeyRunEffect operator()(const KeyRunEffect& of_turn) {
+    const KeyRunEffect before = so_far;
+    so_far = ComposeEffects{}(before, of_turn);
+    return before;
+  }
+};
+
 /// Where operations on two keys with equal hashes meet in the order.
 struct KeyMeeting {
   std::uint32_t position;  ///< of the second one

@@ -1,7 +1,7 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_GROUP_BY_KEY_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_GROUP_BY_KEY_CUH_
 
-#include <cub/block/block_scan.cuh>
+#include <cub/warp/warp_scan.cuh>
 
 #include "engine/cuda/kernels/bins.cuh"
 #include "engine/cuda/kernels/small_key_runs.cuh"
@@ -18,17 +18,6 @@ __device__ inline bool IsOnOtherKey(const DeviceBatch& batch, std::uint32_t key_
   return HaveOtherKeys(batch, key_words, batch.order[p], batch.order[p - 1]);
 }
 
-/// What the effects before come to, for a scan of those that a block has in hand.
-struct EffectsSoFar {
-  KeyRunEffect so_far{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
-
-  __device__ KeyRunEffect operator()(const KeyRunEffect& of_turn) {
-    const KeyRunEffect before = so_far;
-    so_far = ComposeEffects{}(before, of_turn);
-    return before;
-  }
-};
-
 /// Brings the operations on each key together, in batch order, and composes their effects; makes
 /// all key runs pending. Bins are ranges of hashes, thus of addresses in every level. The blocks
 /// put the batch into bins, and meet; then each brings the operations of one bin together, by a
@@ -39,13 +28,17 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     GroupByKey(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch,
                const __grid_constant__ KeyGroups groups) {
-  using EffectScan = cub::BlockScan<KeyRunEffect, kGroupThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+  constexpr std::uint32_t kWarps = kGroupThreads / 32;
+  using EffectScan = cub::WarpScan<KeyRunEffect, kWarps>;
   __shared__ union {
     BinCounts counts;
     BinTable table;
-    EffectScan::TempStorage scan;
+    struct {
+      KeyRunEffect of_warps[kWarps];
+      EffectScan::TempStorage scan;
+    } effects;
   } shared;
-  __shared__ std::uint8_t kinds[kInHands];  ///< twice the kind; one more where a run begins
+  __shared__ std::uint8_t kinds_here[kInHands];
   __shared__ std::uint32_t end;
   __shared__ std::uint32_t unused;
   LetNextKernelBegin();
@@ -72,8 +65,8 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
       const std::uint64_t* const key = batch.KeyOf(i, words);
       const KeyHash hash = HashKey(context.table.hash_seed, key, words);
       bin[turn] = __umulhi(static_cast<std::uint32_t>(hash.h >> 32), bins);
-      // (Any byte may come as a kind; of those that are none one is as good as another.)
-      kind[turn] = min(static_cast<std::uint32_t>(batch.KindOf(i)), std::uint32_t{kOpKinds});
+      const Op op = batch.KindOf(i);
+      kind[turn] = KindBits::OfWithAdds(op, batch.HasValueFor(op));
       digest[turn] = DigestKey(context.table.hash_seed, key, words);
       batch.records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
     }
@@ -130,13 +123,16 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     }
   }
   table.MakeBegins();
-  const bool compares = words > 1 || table.is_shared;
+  // For each position twice KindBits, and one more where a run begins. (Nobody wants the bin's
+  // digests any more.)
+  std::uint8_t* const kinds =
+      is_one_hand ? kinds_here : reinterpret_cast<std::uint8_t*>(groups.digests + begin);
+  static_assert(2 * KindBits::kAll + 1 <= 0xFF);
   const auto put = [&](std::uint32_t of_kind, std::uint32_t placed, std::uint32_t rank_in_run) {
     const std::uint32_t run = begin + table.counts[placed];
     const std::uint32_t p = run + rank_in_run;
     groups.order[p] = of_kind & ((1u << KeyGroups::kOperationBits) - 1);
     groups.firsts[p] = run;
-    if (!is_one_hand) return;
     const std::uint32_t kind = of_kind >> KeyGroups::kOperationBits;
     kinds[p - begin] = static_cast<std::uint8_t>(2 * kind + (rank_in_run == 0 ? 1 : 0));
   };
@@ -152,28 +148,53 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
       put(__ldcg(&groups.operations[own]), placed & kPlaceMask, placed >> kRankShift);
     }
   }
+  const bool compares = words > 1 || table.is_shared;
   __syncthreads();
-  EffectsSoFar so_far;
-  for (std::uint32_t in_hand = begin; in_hand < end; in_hand += kInHands) {
-    const std::uint32_t own = in_hand + threadIdx.x * kInHand;
-    KeyRunEffect effects[kInHand];
-#pragma unroll
-    for (std::uint32_t k = 0; k < kInHand; ++k) {
-      const std::uint32_t p = own + k;
-      effects[k] = KeyRunEffect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
-      if (p >= end) continue;
-      const std::uint32_t kind = is_one_hand ? kinds[p - begin] : 0;
-      const Op op = is_one_hand ? static_cast<Op>(kind / 2) : batch.KindOf(batch.order[p]);
-      const bool begins_run = is_one_hand ? kind % 2 != 0 : batch.hashes[p] == p;
-      effects[k] = EffectOf(op, batch.HasValueFor(op), p, begins_run,
-                            compares && !begins_run && IsOnOtherKey(batch, words, p));
+  const std::uint32_t count = end - begin;
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint32_t warp = threadIdx.x / 32;
+  const std::uint32_t share_of_warp = (count + kGroupThreads - 1) / kGroupThreads * 32;
+  const std::uint32_t first_of_warp = begin + warp * share_of_warp;
+  const std::uint32_t end_of_warp = min(first_of_warp + share_of_warp, end);
+  RunSoFar so_far;
+  for (std::uint32_t at = first_of_warp; at < end_of_warp; at += 32) {
+    const std::uint32_t p = at + lane;
+    LaneOperation own;
+    if (p < end_of_warp) {
+      const std::uint32_t kind = kinds[p - begin];
+      own.bits = kind / 2;
+      own.begins = kind % 2 != 0;
+      own.other_key = compares && !own.begins && IsOnOtherKey(batch, words, p);
     }
-    EffectScan(shared.scan).InclusiveScan(effects, effects, ComposeEffects{}, so_far);
+    const KeyRunEffect effect = EffectUpTo(own, at, &so_far);
+    if (p < end_of_warp) batch.effects[p] = effect;
+  }
+  // Where a warp's share begins, a run may go on: there the effect of what was before is missing.
+  // (The bin's first operation begins a run.)
+  if (lane == 0) shared.effects.of_warps[warp] = so_far.effect;
+  __syncthreads();
+  if (threadIdx.x < kWarps) {
+    const KeyRunEffect own = shared.effects.of_warps[threadIdx.x];
+    KeyRunEffect before;
+    EffectScan(shared.effects.scan).ExclusiveScan(own, before, RunSoFar{}.effect, ComposeEffects{});
+    shared.effects.of_warps[threadIdx.x] = before;
+  }
+  __syncthreads();
+  const KeyRunEffect before_warp = shared.effects.of_warps[warp];
+  constexpr std::uint32_t kAtOnce = 4;
+  bool goes_on = warp > 0;
+  for (std::uint32_t p = first_of_warp + lane; __any_sync(~0u, goes_on && p < end_of_warp);
+       p += 32 * kAtOnce) {
+    KeyRunEffect effects[kAtOnce];
 #pragma unroll
-    for (std::uint32_t k = 0; k < kInHand; ++k) {
-      if (own + k < end) batch.effects[own + k] = effects[k];
+    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+      if (p + 32 * k < end_of_warp) effects[k] = batch.effects[p + 32 * k];
     }
-    __syncthreads();
+#pragma unroll
+    for (std::uint32_t k = 0; k < kAtOnce; ++k) {
+      goes_on = goes_on && p + 32 * k < end_of_warp && effects[k].first == kNoPosition;
+      if (goes_on) batch.effects[p + 32 * k] = ComposeEffects{}(before_warp, effects[k]);
+    }
   }
 }
 

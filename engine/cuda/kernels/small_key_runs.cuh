@@ -1,9 +1,8 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 
-#include "engine/cuda/context.cuh"
+#include "engine/cuda/kernels/run_effects.cuh"
 #include "engine/cuda/strategy.h"
-#include "table/operation.h"
 
 namespace gpm {
 
@@ -29,35 +28,6 @@ struct SmallShape {
   static __device__ Group ThisTile() {
     return Group(
         cooperative_groups::tiled_partition<kLanes>(cooperative_groups::this_thread_block()));
-  }
-};
-
-/// What an operation does (PlanOf), a bit each.
-struct KindBits {
-  static constexpr std::uint32_t kFinds = 1;
-  static constexpr std::uint32_t kInserts = 2;  ///< writes if the key is absent
-  static constexpr std::uint32_t kUpdates = 4;  ///< writes if it is present
-  static constexpr std::uint32_t kErases = 8;
-
-  /// Of all kinds, 4 bits each.
-  static constexpr std::uint32_t OfAll(bool has_values) {
-    constexpr std::byte value{};
-    std::uint32_t bits = 0;
-    for (std::uint32_t op = 0; op < kOpKinds; ++op) {
-      const Plan plan = PlanOf(static_cast<Op>(op), has_values ? &value : nullptr);
-      const std::uint32_t of_op = (GivesValue(static_cast<Op>(op), has_values) ? kFinds : 0) |
-                                  (plan.if_absent == Action::kWrite ? kInserts : 0) |
-                                  (WritesValue(plan.if_present) ? kUpdates : 0) |
-                                  (plan.if_present == Action::kErase ? kErases : 0);
-      bits |= of_op << (4 * op);
-    }
-    return bits;
-  }
-  __device__ static std::uint32_t Of(Op op, bool has_values) {
-    constexpr std::uint32_t kWith = OfAll(true);
-    constexpr std::uint32_t kWithout = OfAll(false);
-    static_assert(4 * kOpKinds <= 28);  // what is no kind has no bits
-    return (has_values ? kWith : kWithout) >> (4 * min(static_cast<std::uint32_t>(op), 7u));
   }
 };
 
