@@ -12,8 +12,9 @@
 namespace gpm {
 
 /// Arithmetic on the elements of values, the same bits on both executors. A sum of two numbers of
-/// 16 bits is made in 24, which is enough for it to be rounded as if it were made exactly. What is
-/// no number has one representation, since processors differ in which they make.
+/// 16 bits is made in 24, where the processor has no instruction for it, which is enough for it to
+/// be rounded as if it were made exactly. What is no number has one representation, since
+/// processors differ in which they make.
 
 GPM_HD inline float FloatOfBits(std::uint32_t bits) {
 #ifdef __CUDA_ARCH__
@@ -82,7 +83,7 @@ GPM_HD inline std::uint32_t BFloatOfFloat(float value) {
 /// Adds two pairs of elements of 16 bits, or two of 32. What is no number may come as any that is
 /// none (OneNan).
 template <Element kElement>
-GPM_HD inline std::uint32_t AddHalfWord(std::uint32_t a, std::uint32_t b) {
+GPM_HD inline std::uint32_t Add4Bytes(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sum = 0;
   if constexpr (kElement == Element::kFloat32) {
     sum = AnyBitsOfFloat(FloatOfBits(a) + FloatOfBits(b));
@@ -113,9 +114,9 @@ GPM_HD inline std::uint64_t AddWord(std::uint64_t a, std::uint64_t b) {
     return a + b;
   } else {
     const std::uint32_t low =
-        AddHalfWord<kElement>(static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b));
-    const std::uint32_t high = AddHalfWord<kElement>(static_cast<std::uint32_t>(a >> 32),
-                                                     static_cast<std::uint32_t>(b >> 32));
+        Add4Bytes<kElement>(static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b));
+    const std::uint32_t high = Add4Bytes<kElement>(static_cast<std::uint32_t>(a >> 32),
+                                                   static_cast<std::uint32_t>(b >> 32));
     return std::uint64_t{high} << 32 | low;
   }
 }

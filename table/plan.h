@@ -24,7 +24,7 @@ struct Plan {
   const std::byte* absent_value = nullptr;  ///< value_size bytes; written if absent
   union {
     const std::byte* present_value = nullptr;  ///< kWrite: written if present
-    const Addends* addends;                    ///< kAdd: added to the value if present
+    Addends* addends;                          ///< kAdd: added to the value if present
   };
 };
 

@@ -349,8 +349,11 @@ class Operations : public SlotWriter<Group, Media> {
       if (!WritesValue(action)) break;
       const std::byte* value = outcome.present ? plan.present_value : plan.absent_value;
       if (action == Action::kAdd) {
+        // (A cell that was found is not written again before the batch ends. An inline value may
+        // come back.)
         const std::uint64_t* const made_of = plan.addends->made_of;
         if (made_of == nullptr || *made_of != outcome.reference) {
+          plan.addends->made_of = nullptr;
           Sum(*this, candidates, outcome, plan.addends);
         }
         value = plan.addends->sum;
@@ -369,8 +372,7 @@ class Operations : public SlotWriter<Group, Media> {
     return true;
   }
 
-  /// Adds rows to the value that a key has; the sum is in Addends::sum. (It may be made already:
-  /// a cell that was found is not written again before the batch ends.) Whoever changes that value
+  /// Adds rows to the value that a key has; the sum is in Addends::sum. Whoever changes that value
   /// meanwhile, which is possible without a directory, makes Commit fail. Out of line, with copies
   /// of what it needs, so that operations of other kinds keep all of it in registers.
   GPM_NOINLINE static GPM_HD void Sum(Probing probe, Candidates candidates, Outcome outcome,

@@ -36,13 +36,14 @@ struct RunsOnDevice {
   OnDevice<KeyRunRecord> records;
   OnDevice<BatchSums> sums;
 
-  DeviceBatch Batch(std::uint32_t count) const {
+  /// @param accumulates kAccumulate is valid
+  DeviceBatch Batch(std::uint32_t count, bool accumulates = true) const {
     DeviceBatch batch{};
     batch.count = count;
     batch.ops = ops.data();
     batch.keys = keys.data();
     batch.values = reinterpret_cast<const std::byte*>(keys.data());
-    batch.added = reinterpret_cast<std::byte*>(keys.data());  // so that kAccumulate is valid
+    batch.added = accumulates ? reinterpret_cast<std::byte*>(keys.data()) : nullptr;
     batch.hashes = hashes.data();
     batch.order = order.data();
     batch.effects = effects.data();
@@ -58,9 +59,10 @@ class GroupByKeyTest : public test::CudaTest {
 
   /// Groups operations on keys that `key_of(i)` numbers, and checks what comes out.
   /// @param may_share_runs keys may find no room in their bin's table
+  /// @param op_of null: any byte, now and then
   void Check(std::uint32_t count, std::uint32_t words, unsigned blocks,
-             const std::function<std::uint64_t(std::uint32_t)>& key_of,
-             bool may_share_runs = false) {
+             const std::function<std::uint64_t(std::uint32_t)>& key_of, bool may_share_runs = false,
+             const std::function<Op(std::uint32_t)>& op_of = nullptr, bool accumulates = true) {
     SCOPED_TRACE(testing::Message()
                  << count << " operations, keys of " << words << " words, " << blocks << " blocks");
     std::mt19937_64 random(count);
@@ -70,7 +72,8 @@ class GroupByKeyTest : public test::CudaTest {
     for (std::uint32_t i = 0; i < count; ++i) {
       names[i] = key_of(i);
       keys[std::size_t{i} * words + words - 1] = names[i];
-      ops[i] = static_cast<Op>(random() % 4 == 0 ? random() % 256 : random() % kOpKinds);
+      ops[i] = op_of != nullptr ? op_of(i)
+                                : static_cast<Op>(random() % (random() % 4 == 0 ? 256 : kOpKinds));
     }
     const RunsOnDevice device{.keys = OnDevice<std::uint64_t>(keys),
                               .ops = OnDevice<Op>(ops),
@@ -91,7 +94,9 @@ class GroupByKeyTest : public test::CudaTest {
         digests.data(),       ranks.data(),        clear.data(),  999};
     CudaStream stream;
     KernelGraph graph;
-    graph.Launch({GroupByKey, blocks, kGroupThreads, context, device.Batch(count), groups}, stream);
+    graph.Launch(
+        {GroupByKey, blocks, kGroupThreads, context, device.Batch(count, accumulates), groups},
+        stream);
     CheckCuda(cudaStreamSynchronize(stream), "GroupByKey");
 
     const auto got_order = device.order.Host(), got_firsts = device.hashes.Host();
@@ -117,7 +122,8 @@ class GroupByKeyTest : public test::CudaTest {
         // (A run of several keys may come back to one of them, but no other run may.)
         ASSERT_TRUE(shared || done.insert(names[i]).second) << "in two runs";
       }
-      const KeyRunEffect one = EffectOf(ops[i], true, p, begins, other_key);
+      const bool has_value = accumulates || ops[i] != Op::kAccumulate;
+      const KeyRunEffect one = EffectOf(ops[i], has_value, p, begins, other_key);
       so_far = p == 0 ? one : ComposeEffects{}(so_far, one);
       ASSERT_TRUE(so_far == got_effects[p]) << "at " << p;
     }
@@ -149,6 +155,33 @@ TEST_F(GroupByKeyTest, SizesAndSkews) {
       Check(count, words, 132, [](std::uint32_t) { return 5; });
       Check(count, words, 132, [](std::uint32_t i) { return i % 2; });
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// Runs that go on from one warp's share to the next, whose operations accumulate, or none does, or
+/// few change anything.
+TEST_F(GroupByKeyTest, LongRunsOfSomeKinds) {
+  std::mt19937_64 random(1);
+  const std::function<Op(std::uint32_t)> kinds[] = {
+      [](std::uint32_t) { return Op::kAccumulate; },
+      [&](std::uint32_t) { return static_cast<Op>(random() % kOpKinds % 6); },
+      [&](std::uint32_t) {
+        return random() % 10000 != 0 ? Op::kFind : static_cast<Op>(random() % kOpKinds);
+      },
+      [&](std::uint32_t i) {
+        return i % 2 != 0 ? Op::kAccumulate : static_cast<Op>(random() % kOpKinds % 6);
+      }};
+  static_assert(static_cast<Op>(6) == Op::kAccumulate);
+  for (const auto& op_of : kinds) {
+    for (const std::uint32_t count : {700u, 65537u, 131072u}) {
+      for (const bool accumulates : {true, false}) {
+        Check(
+            count, 1, 132, [](std::uint32_t) { return 5; }, false, op_of, accumulates);
+        Check(
+            count, 1, 132, [](std::uint32_t i) { return i % 2; }, false, op_of, accumulates);
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }

@@ -84,6 +84,19 @@ TEST(StrategyTest, WhatIsMostlyCachedIsCopiedByWhoLooksItUp) {
   EXPECT_FALSE(history.MostlyCached());
 }
 
+TEST(FindHistoryTest, LongRunsAreExpectedAfterABatchWithMany) {
+  FindHistory history;
+  EXPECT_FALSE(history.AddsLongRuns());
+  history.AddLongRuns(4096, 511);
+  EXPECT_FALSE(history.AddsLongRuns());
+  history.AddLongRuns(4096, 512);
+  EXPECT_TRUE(history.AddsLongRuns());
+  history.AddLongRuns(1023, 0);  // which says nothing
+  EXPECT_TRUE(history.AddsLongRuns());
+  history.AddLongRuns(1024, 0);
+  EXPECT_FALSE(history.AddsLongRuns());
+}
+
 TEST(StrategyTest, WritesOfEachSize) {
   const auto choose = [](std::uint64_t n, bool reads) {
     StrategyInputs in = Inputs(n, false);
@@ -108,6 +121,10 @@ TEST(StrategyTest, WritesOfEachSize) {
     EXPECT_LE(ChooseStrategy(in).small_part, 4096u);
     EXPECT_FALSE(ChooseStrategy(in).half_tiles);
     in.adds_long_runs = true;
+    EXPECT_TRUE(ChooseStrategy(in).one_kernel());
+    in.operations = 1024;
+    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
+    in.operations = 1025;
     EXPECT_TRUE(ChooseStrategy(in).one_kernel());
   }
   const Strategy searched = choose(8193, true);

@@ -379,7 +379,7 @@ SmQueues<std::uint32_t> CudaBatchTask::DealtCells() const {
 bool CudaBatchTask::AddAhead(cudaStream_t stream) {
   if (!Accumulates() || context_.reclaim.grant.filled()) return false;
   BringValues(stream);
-  const std::uint64_t sums = device_.count / LongSum::kFrom + 1;
+  const std::uint64_t sums = device_.count / LongSum::kFewest + 1;
   device_.long_sums = workspace_->long_sums.data();
   CheckCuda(cudaMemsetAsync(device_.long_sums, 0, sums * sizeof(LongSum), stream),
             "cudaMemsetAsync");
@@ -408,11 +408,7 @@ void CudaBatchTask::SearchAndCarryOut() {
 void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
   const SmQueues<std::uint32_t> cells = DealtCells();
-  bool added = false;
-  if (Accumulates()) {
-    Fork();
-    added = AddAhead(w.side);
-  }
+  if (Accumulates()) Fork();  // AddAhead runs beside the search
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(reads.last - reads.first, kBlockThreads),
            kBlockThreads, stream, context_, device_, reads, pending_, cells);
@@ -431,6 +427,7 @@ void CudaBatchTask::SearchAndApply() {
   } else {
     search(reads, stream_);
   }
+  const bool added = AddAhead(w.side);
   ForkAndRead(reads);
   if (!added && !context_.reclaim.grant.filled()) BringValues(w.side);
   const unsigned blocks = answers_early_ ? kApplyingBesideAnswers : kApplyingBlocks;

@@ -11,7 +11,9 @@ Strategy CudaBatchTask::Choose() const {
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
   inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
-  inputs.adds_long_runs = Accumulates() && executor_->find_history().AddsLongRuns();
+  inputs.adds_long_runs =
+      Accumulates() && executor_->find_history().AddsLongRuns() &&
+      LongSum::CanAdd(batch_.element, executor_->value_size(), places_.values_at);
   inputs.to_host = places_.found != Place::kDevice;
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
@@ -75,7 +77,7 @@ void CudaBatchTask::Allocate() {
     return;
   }
   w.effects.Reserve(n);
-  if (Accumulates()) w.long_sums.Reserve(n / LongSum::kFrom + 1);
+  if (Accumulates()) w.long_sums.Reserve(n / LongSum::kFewest + 1);
   if (strategy_.searches()) {
     w.pending.Reserve(ShapeQueues(n, Workspace::kPending, &pending_));
     pending_.items = w.pending.data();

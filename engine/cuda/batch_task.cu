@@ -309,7 +309,7 @@ Progress CudaBatchTask::Await() {
       if (answers_early_) {
         executor_->find_history().AddAnswers(workspace_->answers_left != 0);
       }
-      if (Accumulates()) {
+      if (Accumulates() && !std::exchange(told_of_long_runs_, true)) {
         executor_->find_history().AddLongRuns(device_.count, workspace_->long_run_rows);
       }
       if (reported_early_.words != nullptr && workspace_->answers_left != 0) {

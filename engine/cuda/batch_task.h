@@ -120,8 +120,8 @@ class CudaBatchTask : public BatchTask {
   void ClearReads();
   /// Cells that are dealt out to key runs that were searched.
   SmQueues<std::uint32_t> DealtCells() const;
-  /// Of a batch that accumulates, adds the rows of long key runs (AddLongRuns). The values are
-  /// there then. @return whether it did: not where a former phase has, or the host the values
+  /// Brings the values of a batch that accumulates, and adds the rows of its long key runs
+  /// (AddLongRuns). @return false, with nothing done, if it does not, or its cells are filled
   bool AddAhead(cudaStream_t stream);
   void SearchAndCarryOut();
   void SearchAndApply();
@@ -196,6 +196,7 @@ class CudaBatchTask : public BatchTask {
   std::uint32_t part_ = 0;       ///< of a small batch that was left over: whose turn it is
   bool keys_in_chunks_ = false;  ///< FindInChunks is yet to bring the keys
   bool answers_early_ = false;   ///< this phase answers while it is carried out
+  bool told_of_long_runs_ = false;
   bool running_ = false;
   bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;

@@ -114,7 +114,7 @@ class FindHistory {
   bool LeavesAnswers() const { return leaves_answers_; }
   /// A batch that accumulates has ended. @param rows of it, in long runs
   void AddLongRuns(std::uint64_t operations, std::uint64_t rows) {
-    adds_long_runs_ = rows * kLongShare >= operations;
+    if (operations >= kTelling) adds_long_runs_ = rows * kLongShare >= operations;
   }
   /// Whether the next such batch should expect that of itself.
   bool AddsLongRuns() const { return adds_long_runs_; }

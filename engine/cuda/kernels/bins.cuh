@@ -28,8 +28,8 @@ struct KeyGroups {
   std::uint32_t* order;   ///< becomes DeviceBatch::order
   // Until the kernel has ended:
   std::uint16_t* counts;      ///< operations in each bin, of each block: kMaxBins for each bin
-  std::uint32_t* operations;  ///< bin by bin; above kOperationBits, KindBits of each
-  std::uint64_t* digests;     ///< of those (DigestKey)
+  std::uint32_t* operations;  ///< bin by bin; above kOperationBits, KindBits::OfWithAdds of each
+  std::uint64_t* digests;     ///< of those (DigestKey); then of large bins, what each does
   std::uint32_t* ranks;       ///< of those, among the operations on their key; and their place
   // Words that the kernels behind it want to be 0:
   std::uint64_t* clear;

@@ -123,8 +123,8 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     }
   }
   table.MakeBegins();
-  // For each position twice KindBits, and one more where a run begins. (Nobody wants the bin's
-  // digests any more.)
+  // For each position twice KindBits::OfWithAdds, and one more where a run begins. (Nobody wants
+  // the bin's digests any more.)
   std::uint8_t* const kinds =
       is_one_hand ? kinds_here : reinterpret_cast<std::uint8_t*>(groups.digests + begin);
   static_assert(2 * KindBits::kAll + 1 <= 0xFF);
@@ -133,8 +133,8 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     const std::uint32_t p = run + rank_in_run;
     groups.order[p] = of_kind & ((1u << KeyGroups::kOperationBits) - 1);
     groups.firsts[p] = run;
-    const std::uint32_t kind = of_kind >> KeyGroups::kOperationBits;
-    kinds[p - begin] = static_cast<std::uint8_t>(2 * kind + (rank_in_run == 0 ? 1 : 0));
+    const std::uint32_t bits = of_kind >> KeyGroups::kOperationBits;
+    kinds[p - begin] = static_cast<std::uint8_t>(2 * bits + (rank_in_run == 0 ? 1 : 0));
   };
   if (is_one_hand) {
 #pragma unroll
@@ -161,16 +161,17 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     const std::uint32_t p = at + lane;
     LaneOperation own;
     if (p < end_of_warp) {
-      const std::uint32_t kind = kinds[p - begin];
-      own.bits = kind / 2;
-      own.begins = kind % 2 != 0;
+      const std::uint32_t of_it = kinds[p - begin];
+      own.bits = of_it / 2;
+      own.begins = of_it % 2 != 0;
       own.other_key = compares && !own.begins && IsOnOtherKey(batch, words, p);
     }
     const KeyRunEffect effect = EffectUpTo(own, at, &so_far);
     if (p < end_of_warp) batch.effects[p] = effect;
   }
   // Where a warp's share begins, a run may go on: there the effect of what was before is missing.
-  // (The bin's first operation begins a run.)
+  // (The bin's first operation begins a run: the scan's initial value, which would not be neutral,
+  // is composed with nothing that goes on.)
   if (lane == 0) shared.effects.of_warps[warp] = so_far.effect;
   __syncthreads();
   if (threadIdx.x < kWarps) {

@@ -30,7 +30,7 @@ struct LongAddends {
     if constexpr (sizeof(Word) == 8) {
       return AddWord<kElement>(a, b);
     } else {
-      return AddHalfWord<kElement>(a, b);
+      return Add4Bytes<kElement>(a, b);
     }
   }
   /// The next 32 numbers of rows, one for each lane; of the last row where there are no more.
@@ -43,12 +43,12 @@ struct LongAddends {
   }
   /// All lanes call it.
   __device__ Word AddTo(Word sum) const {
-    constexpr std::uint32_t kWarps = kRowsAhead / 32;
+    constexpr std::uint32_t kLoadsOfNumbers = kRowsAhead / 32;
     Word ahead[kRowsAhead];
-    std::uint32_t numbers[kWarps];
-    std::uint32_t next[kWarps];
+    std::uint32_t numbers[kLoadsOfNumbers];
+    std::uint32_t next[kLoadsOfNumbers];
 #pragma unroll
-    for (std::uint32_t n = 0; n < kWarps; ++n) {
+    for (std::uint32_t n = 0; n < kLoadsOfNumbers; ++n) {
       numbers[n] = Numbers(32 * n);
       next[n] = Numbers(kRowsAhead + 32 * n);
     }
@@ -57,7 +57,7 @@ struct LongAddends {
     std::uint32_t first = 0;
     for (; first + kRowsAhead <= count; first += kRowsAhead) {
 #pragma unroll
-      for (std::uint32_t n = 0; n < kWarps; ++n) {
+      for (std::uint32_t n = 0; n < kLoadsOfNumbers; ++n) {
         numbers[n] = next[n];
         next[n] = Numbers(first + 2 * kRowsAhead + 32 * n);
       }
@@ -85,19 +85,12 @@ __device__ void AddLongRun(const DeviceBatch& batch, const KeyRunEffect& effect,
        first += kAddingThreads) {
     const std::uint32_t at = (first + lane) * sizeof(Word);
     const bool active = at < value_size;
-    auto* const word = reinterpret_cast<Word*>(sum + (active ? at : 0));
     const LongAddends<kElement, Word> addends{batch.order + effect.first, uses,
                                               batch.values + (active ? at : 0), value_size};
-    const Word total = addends.AddTo(*word);
+    auto* const word = reinterpret_cast<Word*>(sum + at);
+    const Word total = addends.AddTo(active ? *word : Word{0});
     if (active) *word = static_cast<Word>(OneNan<kElement>(total));
   }
-}
-
-/// Whether AddLongRuns can: rows are of whole words of 4 bytes, or of elements, and aligned so.
-/// (Others are added by whoever carries out the run.)
-__device__ inline bool CanAddLongRuns(const DeviceBatch& batch, std::uint32_t value_size) {
-  const std::uint32_t word = batch.element == Element::kUInt64 ? 8 : 4;
-  return value_size % word == 0 && reinterpret_cast<std::uintptr_t>(batch.values) % word == 0;
 }
 
 /// Makes the sums of long key runs, a block for each, before they are carried out: whoever does
@@ -106,11 +99,13 @@ __device__ inline bool CanAddLongRuns(const DeviceBatch& batch, std::uint32_t va
 __global__ void __launch_bounds__(kAddingThreads)
     AddLongRuns(const __grid_constant__ TableContext context,
                 const __grid_constant__ DeviceBatch batch) {
-  __shared__ std::uint32_t ends[kListedSpan / LongSum::kFrom + 1];
+  __shared__ std::uint32_t ends[kListedSpan / LongSum::kFewest + 1];
   __shared__ std::uint32_t listed;
   __shared__ Outcome found;
   const TableView& table = context.table;
-  if (!CanAddLongRuns(batch, table.value_size) || batch.IsStuck(table)) return;
+  if (!LongSum::CanAdd(batch.element, table.value_size, batch.values) || batch.IsStuck(table))
+    return;
+  const std::uint32_t from = LongSum::From(batch.count);
   const CudaTile tile(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(context.dirty);
@@ -126,19 +121,20 @@ __global__ void __launch_bounds__(kAddingThreads)
          p += kAddingThreads) {
       const KeyRunEffect effect = batch.effects[p];
       if (EndsKeyRun(batch, p) && effect.accumulates() && !effect.collided() &&
-          p - effect.first + 1 >= LongSum::kFrom) {
+          p - effect.first + 1 >= from) {
         ends[atomicAdd(&listed, 1)] = p;
       }
     }
     __syncthreads();
-    for (std::uint32_t k = 0; k < listed; ++k) {
+    const std::uint32_t runs = listed;
+    for (std::uint32_t k = 0; k < runs; ++k) {
       const std::uint32_t p = ends[k];
       const KeyRunEffect effect = batch.effects[p];
       const std::uint32_t last = batch.order[p];
       const std::uint64_t* const key = batch.KeyOf(last, table.key_words);
       const Candidates candidates = search.Locate(key);
       if (threadIdx.x < kTileLanes) {
-        const Outcome outcome = search.Find(candidates, key);
+        const Outcome outcome = search.Find(candidates, key, 0);
         if (threadIdx.x == 0) found = outcome;
       }
       __syncthreads();
@@ -151,13 +147,14 @@ __global__ void __launch_bounds__(kAddingThreads)
           AddLongRun<decltype(of)::kOf>(batch, effect, p - effect.first + 1, table.value_size, sum);
         });
         if (threadIdx.x == 0) {
-          batch.long_sums[effect.first / LongSum::kFrom] =
+          batch.long_sums[effect.first / LongSum::kFewest] =
               LongSum{outcome.reference, effect.first + 1};
-          AtomicAdd(&batch.sums->long_run_rows, p - effect.first + 1);
         }
       }
+      if (threadIdx.x == 0) AtomicAdd(&batch.sums->long_run_rows, p - effect.first + 1);
       __syncthreads();
     }
+    __syncthreads();  // all have read `listed`
   }
 }
 

@@ -11,7 +11,7 @@ namespace gpm {
 
 /// What an operation does (PlanOf), a bit each.
 struct KindBits {
-  static constexpr std::uint32_t kFinds = 1;
+  static constexpr std::uint32_t kFinds = 1;    ///< gives back a value
   static constexpr std::uint32_t kInserts = 2;  ///< writes if the key is absent
   static constexpr std::uint32_t kUpdates = 4;  ///< writes if it is present
   static constexpr std::uint32_t kErases = 8;
@@ -32,6 +32,7 @@ struct KindBits {
     }
     return bits;
   }
+  /// (Bits above kErases are not of this kind.)
   __device__ static std::uint32_t Of(Op op, bool has_values) {
     constexpr std::uint32_t kWith = OfAll(true);
     constexpr std::uint32_t kWithout = OfAll(false);
@@ -43,6 +44,8 @@ struct KindBits {
     return bits | (op == Op::kAccumulate && (bits & kUpdates) != 0 ? kAdds : 0);
   }
 };
+// No kind both writes an item that is absent and removes one that is present.
+static_assert((KindBits::OfAll(true) >> 1 & KindBits::OfAll(true) >> 3 & 0x1111111) == 0);
 
 /// What the operations before come to, as far as they are of the last one's run.
 struct RunSoFar {
@@ -51,7 +54,7 @@ struct RunSoFar {
   bool others = false;  ///< some do not
 };
 
-/// An operation of a lane.
+/// A lane's operation, or none.
 struct LaneOperation {
   std::uint32_t bits = 0;  ///< KindBits::OfWithAdds; 0 where there is none
   bool begins = false;     ///< a run
@@ -59,10 +62,10 @@ struct LaneOperation {
 };
 
 /// The effect of the run's operations up to each lane's, including it. All lanes of a warp call it.
-/// (No kind writes an item that is absent and removes one that is present: behind one that does
-/// either it is known whether there is one.)
+/// (Behind an operation that writes an absent item, or removes one that is present, it is known
+/// whether there is one.)
 /// @param first position of lane 0's
-/// @param so_far before that; becomes that of all lanes
+/// @param so_far before that; becomes that of all lanes, if all have operations
 __device__ inline KeyRunEffect EffectUpTo(const LaneOperation& own, std::uint32_t first,
                                           RunSoFar* so_far) {
   const std::uint32_t lane = threadIdx.x % 32;

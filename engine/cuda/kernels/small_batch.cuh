@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   if (has_one) {
     one_by_one = MakeTask(operations, batch, runs, tile_number, attempt, &task);
     if (waits) task.active = one_by_one = false;
-    if (task.active && task.effect.accumulates() && task.uses >= LongSum::kFrom &&
+    if (task.active && task.effect.accumulates() && task.uses >= LongSum::kFewest &&
         group.IsLeader()) {
       AtomicAdd(&batch.sums->long_run_rows, task.uses);
     }
