@@ -259,10 +259,13 @@ TEST_F(StreamsTest, NoRowIsLostWithoutADirectory) {
 
 /// Values that may come back while a batch looks at them.
 TEST_F(StreamsTest, NoRowOfAnInlineValueIsLost) {
-  for (const bool directory : {false, true}) {
-    Store store = MakeWith(directory, false, 8);
-    AddRowsBesideEachOther(store, 1);
-  }
+  Store store = MakeWith(true, false, 8);
+  AddRowsBesideEachOther(store, 1);
+}
+
+TEST_F(StreamsTest, NoRowOfAnInlineValueIsLostWithoutADirectory) {
+  Store store = MakeWith(false, false, 8);
+  AddRowsBesideEachOther(store, 1);
 }
 
 /// Applies an insert of each of `n` keys from `first` on. @return the results on the stream, before
