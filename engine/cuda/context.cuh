@@ -107,8 +107,8 @@ struct ReportWords {
 /// What AddLongRuns has made of a key run that adds many rows.
 struct alignas(16) LongSum {
   static constexpr std::uint32_t kFewest = 32;  ///< operations of such a run
-  /// The same in a batch of so many. (Of shorter runs a large batch has enough for all tiles. With
-  /// one operation in 512 2^20 of Zipf 0.99 did 83 M/s, with 32 operations 148.)
+  /// The same in a batch of so many. (Of shorter runs a large batch has enough for all tiles: by
+  /// blocks of AddLongRuns, 528 of which run at once, they would take longer.)
   GPM_HD static std::uint32_t From(std::uint32_t operations) {
     constexpr std::uint32_t kOneIn = 8192;
     return operations / kOneIn > kFewest ? operations / kOneIn : kFewest;

@@ -24,8 +24,8 @@ struct StrategyThresholds {
   /// parts.)
   static constexpr std::uint64_t kSmallWritingParts = 4;
   /// Up to here a batch is small, too, that adds long runs of rows (AddLongRuns; a tile of a small
-  /// batch adds one row after the other, 2 M/s). (4096 rows for one key take 160 us instead of
-  /// 1800, 4096 of Zipf 0.99 take 130 instead of 170, 4096 uniform ones 110 instead of 60.)
+  /// batch adds one row after the other, 2 M/s). (Beyond, 4096 rows for one key take 130 us instead
+  /// of 1900, those of Zipf 0.99 110 instead of 200, but uniform ones 100 instead of 60.)
   static constexpr std::uint64_t kAddingSmallUpTo = 1024;
   /// From here on a small batch deals out its reads. (With one write in 20, 1024 operations take
   /// 37 us dealt out and 35 if each reads at once; 4096 take 39 and 47.)
