@@ -142,7 +142,7 @@ struct DeviceBatch {
   std::uint64_t* digests;         ///< of a small batch, DigestKey of keys of several words
   std::uint32_t* mispredictions;  ///< where key runs begin that were answered before they were
                                   ///< carried out, and wrongly, or that found no room
-  std::byte* added;  ///< rows for the sums of operations that accumulate; null: there are none
+  std::byte* added;    ///< rows for the sums of operations that accumulate; null: there are none
   LongSum* long_sums;  ///< by where the run begins, / LongSum::kFewest; null: none are made
   BatchSums* sums;
 
