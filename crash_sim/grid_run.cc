@@ -170,9 +170,11 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, con
       ApplySmallBatch(false);
       break;
     case Strategy::kSearched:
+      AddLongRuns();
       CarryOutSearched();
       break;
     default:
+      AddLongRuns();
       ApplyKeyRuns(false);
       break;
   }
@@ -194,6 +196,7 @@ SlotsMade CpuBatchTask<crash::GridSetup>::MakeSlots(std::uint64_t most, std::uin
 
 Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGrant& grant) {
   Phase(grant);
+  made_.clear();
   const bool can_run = DrainBeside({});
   if (can_run && strategy_ == Strategy::kSmall && !final_attempt) {
     ApplySmallBatch(true);
@@ -240,6 +243,7 @@ KeyRunTask CpuBatchTask<crash::GridSetup>::TaskAt(std::uint32_t p) const {
   task.was_present = task.record->present != 0;
   task.last = order_[p];
   task.uses = p - task.effect.first + 1;
+  if (p < made_.size() && made_[p]) task.made_of = &*made_[p];
   const std::uint32_t find = task.effect.first_find();
   task.reads_old = find != kNoPosition && effects_[find].if_present == kUnchanged;
   return task;
@@ -361,6 +365,28 @@ void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
         if (has_one) AnswerAt(p, false);
       },
       readers);
+}
+
+/// Adds the rows of some runs to the values that they find, before they are carried out: here they
+/// need not be long.
+void CpuBatchTask<crash::GridSetup>::AddLongRuns() {
+  made_.clear();
+  if (grid_.added == nullptr) return;
+  const TableView& table = executor_->table_;
+  made_.resize(grid_.count);
+  const std::uint64_t some = machine().Random();
+  Kernel(grid_.count, [&](GridBlock&, std::uint32_t p) {
+    if (!EndsKeyRun(p) || !effects_[p].accumulates() || effects_[p].collided()) return;
+    if ((some >> p % 64 & 1) == 0) return;
+    const Tile tile = MakeTile();
+    const Candidates candidates = tile.Locate(grid_.KeyOf(order_[p], table.key_words));
+    const Outcome outcome = tile.Find(candidates, grid_.KeyOf(order_[p], table.key_words), 0);
+    if (!outcome.present) return;
+    const Addends addends = AddendsOf(grid_, TaskAt(p), table.value_size);
+    tile.ReadFound(candidates, outcome, addends.sum);
+    AddRows(ThreadGroup{}, addends, table.value_size);
+    made_[p] = outcome.reference;
+  });
 }
 
 /// Looks up the run that ends at a position, and plans how values are read (SearchKeyRuns).

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "crash_sim/grid_media.h"
@@ -183,6 +184,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   void ApplySmallBatch(bool again);
   void CarryOutSearched();
   void ApplyKeyRuns(bool final_attempt);
+  void AddLongRuns();
   void Search(std::uint32_t p);
   void OneByOne(std::uint32_t p, bool final_attempt);
   void ReadPlanned();
@@ -207,6 +209,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   std::vector<KeyRunRecord> records_;
   std::vector<std::uint32_t> mispredictions_;
   std::vector<std::byte> added_;
+  std::vector<std::optional<std::uint64_t>> made_;  ///< AddLongRuns: of runs, by where they end
   std::vector<crash::GridPlan> plans_;
   std::vector<crash::GridReads::Read> reads_list_;
   std::vector<crash::GridReads::Read> copies_;  ///< source operation, target

@@ -25,7 +25,7 @@ GPM_HD inline float FloatOfBits(std::uint32_t bits) {
   return value;
 #endif
 }
-/// Its bits, whatever a processor makes of what is no number.
+/// The bits of a float, as the processor has them.
 GPM_HD inline std::uint32_t AnyBitsOfFloat(float value) {
 #ifdef __CUDA_ARCH__
   return __float_as_uint(value);
@@ -35,6 +35,7 @@ GPM_HD inline std::uint32_t AnyBitsOfFloat(float value) {
   return bits;
 #endif
 }
+/// The same, with the one representation of what is no number.
 GPM_HD inline std::uint32_t BitsOfFloat(float value) {
   const std::uint32_t bits = AnyBitsOfFloat(value);
   constexpr std::uint32_t kInfinity = 0x7F800000u;

@@ -349,8 +349,8 @@ class Operations : public SlotWriter<Group, Media> {
       if (!WritesValue(action)) break;
       const std::byte* value = outcome.present ? plan.present_value : plan.absent_value;
       if (action == Action::kAdd) {
-        // (A cell that was found is not written again before the batch ends. An inline value may
-        // come back.)
+        // (A cell that was found is not written again before the batch ends. But an inline value
+        // may come back, when `sum` is that of another: what was made ahead counts until then.)
         const std::uint64_t* const made_of = plan.addends->made_of;
         if (made_of == nullptr || *made_of != outcome.reference) {
           plan.addends->made_of = nullptr;

@@ -26,6 +26,16 @@ class CapacityFaultTest : public PoolTest {
     for (const std::uint64_t key : Numbers(first, count)) batch.Add(Op::kInsert, key, key);
     EXPECT_EQ(batch.CallFor(store, Op::kInsert), 0u);
   }
+  /// On executor cpu, at its capacity.
+  static Store FullStore(const std::string& path, EvictionPolicy policy = EvictionPolicy::kLru) {
+    OpenOptions open;
+    open.executor = ExecutorKind::kCpu;
+    open.threads = 2;
+    open.capacity = {.items = kItems, .policy = policy};
+    Store store = Store::Create(path, Shape(8, kValueSize), open);
+    Put(store, 0, kItems);
+    return store;
+  }
   static std::map<std::uint64_t, std::string> ItemsOf(Store& store) {
     std::map<std::uint64_t, std::string> items;
     store.ForEach([&](auto key, auto value) { items[KeyNumber(key)] = AsString(value); });
@@ -95,13 +105,8 @@ TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
     bool hit = true;
     std::uint64_t failures = 0;
     for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
-      OpenOptions open;
-      open.executor = ExecutorKind::kCpu;
-      open.threads = 2;
-      open.capacity = {.items = kItems, .policy = policy};
       const std::string path = NewPath();
-      Store store = Store::Create(path, Shape(8, kValueSize), open);
-      Put(store, 0, kItems);
+      Store store = FullStore(path, policy);
       TestBatch batch(8, kValueSize);
       for (std::uint64_t key = 1000; key < 1010; ++key) batch.Add(Op::kInsert, key, key);
       const Batch call = batch.Mixed();
@@ -146,13 +151,8 @@ TEST_F(CapacityFaultTest, EveryAllocationOfABatchThatFitsBesideAnother) {
   bool hit = true;
   std::uint64_t failures = 0;
   for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
-    OpenOptions open;
-    open.executor = ExecutorKind::kCpu;
-    open.threads = 2;
-    open.capacity = {.items = kItems};
     const std::string path = NewPath();
-    Store store = Store::Create(path, Shape(8, kValueSize), open);
-    Put(store, 0, kItems);
+    Store store = FullStore(path);
     TestBatch first(8, kValueSize);
     TestBatch second(8, kValueSize);
     for (std::uint64_t key = 0; key < 10; ++key) first.Add(Op::kUpsert, key, 1);

@@ -20,6 +20,7 @@
 #include "table/layout.h"
 #include "table/matching.h"
 #include "table/media/direct.h"
+#include "table/operation.h"
 #include "tests/levels.h"
 #include "tests/test_util.h"
 
@@ -449,6 +450,44 @@ TEST(MoveCells, PassesOverEmptySlotsWhateverTheRange) {
     EXPECT_EQ(*table.State(Slot{bucket, s}), kEmptyState);
     EXPECT_EQ(*table.Reference(Slot{bucket, s}), 0u);
   }
+}
+
+/// An inline value may come back, and then the row of the sum has that of another.
+TEST(Accumulate, ASumMadeAheadIsForOneLookAtTheKey) {
+  alignas(128) static std::byte pool[1 << 21];  // the levels begin in the middle
+  const TableView table = MakeTableView(pool, SmallSuperblock(8, 8, Geometry{2, 2, 8}, 8));
+  std::uint32_t lock = 0;
+  const KeyLocks locks{&lock, 0};
+  const Reclaim reclaim{};
+  const Accelerators accelerators{};
+  const Operations<ThreadGroup, DirectMedia> operations(table, reclaim, locks, accelerators,
+                                                        ThreadGroup{}, DirectMedia(Persist()));
+  const std::uint64_t key = 5;
+  const Candidates candidates = operations.Locate(&key);
+  const auto write = [&](Op op, std::uint64_t value) {
+    const Plan plan = PlanOf(op, reinterpret_cast<const std::byte*>(&value));
+    return operations.Apply(candidates, &key, plan).present;
+  };
+  EXPECT_FALSE(write(Op::kInsert, 100));
+  const std::uint64_t made_of = 100;
+  const std::uint64_t row = 7;
+  std::uint64_t sum = 107;
+  Addends addends;
+  addends.element = Element::kUInt64;
+  addends.sum = reinterpret_cast<std::byte*>(&sum);
+  addends.rows = reinterpret_cast<const std::byte*>(&row);
+  addends.made_of = &made_of;
+  Plan plan = PlanOf(Op::kAccumulate, addends.rows);
+  plan.addends = &addends;
+  auto work = operations.Start(candidates, &key, plan, 1);
+  for (const std::uint64_t meanwhile : {50u, 100u}) {
+    operations.Begin(&work);
+    EXPECT_TRUE(write(Op::kUpdate, meanwhile));
+    EXPECT_FALSE(operations.Commit(&work));
+  }
+  operations.Begin(&work);
+  EXPECT_TRUE(operations.Commit(&work));
+  EXPECT_EQ(operations.Find(candidates, &key).reference, 107u);
 }
 
 TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {
