@@ -82,6 +82,8 @@ bool IsOfGpu(Step step) {
     case Step::kTeamPublishedBarrier:
     case Step::kTeamDoneFence:
     case Step::kTeamDoneBarrier:
+    case Step::kHostWrittenFence:
+    case Step::kHostWrittenAwait:
     case Step::kDirectoryContentsFence:
     case Step::kDirectoryInsertedFence:
     case Step::kDirectoryUpdatedFence:

@@ -162,9 +162,15 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, con
     EndPhase();
     return;
   }
+  if (strategy_ != Strategy::kAlone && CanWrite() && machine().Random() % 2 == 0) {
+    strategy_ = Strategy::kWritten;
+  }
   switch (strategy_) {
     case Strategy::kFinds:
       Find();
+      break;
+    case Strategy::kWritten:
+      ApplyWritten();
       break;
     case Strategy::kSmall:
       ApplySmallBatch(false);
@@ -525,6 +531,56 @@ void CpuBatchTask<crash::GridSetup>::ApplyKeyRuns(bool final_attempt) {
                      NobodyReadsApart{});
   });
   ReadPlanned();
+  AnswerAll(false);
+}
+
+/// Whether all operations are of one kind that writes what the batch gives, and has a cell for
+/// each.
+bool CpuBatchTask<crash::GridSetup>::CanWrite() const {
+  return batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op) &&
+         batch_.op != Op::kAccumulate && grid_.values != nullptr &&
+         !executor_->table_.inline_values() &&
+         grant_.count - (batch_.op == Op::kUpdate ? 0 : grant_.kept) >= grid_.count;
+}
+
+/// Two parts, in the order of the operations: the runs of one are carried out when its values are
+/// there, while a thread of the host writes those of the next.
+void CpuBatchTask<crash::GridSetup>::ApplyWritten() {
+  const TableView& table = executor_->table_;
+  constexpr std::uint32_t kParts = 2;
+  const auto part_of = [&](std::uint32_t i) { return i * kParts / grid_.count; };
+  reads_ = GridReads{};
+  reads_.list = &reads_list_;
+  std::vector<std::uint32_t> cells(grid_.count);
+  for (std::uint32_t i = 0; i < grid_.count; ++i) reclaim_.CellAt(i, &cells[i]);
+  reclaim_.grant.assigned = grid_.count;
+  std::uint32_t written = 0;  // parts
+  const auto write = [&] {
+    for (std::uint32_t i = 0; i < grid_.count; ++i) {
+      executor_->media_.WriteCell(ThreadGroup{}, table.Cell(cells[i] * table.cell_bytes),
+                                  grid_.ValueOf(i, table.value_size), table.value_size);
+      if (i + 1 < grid_.count && part_of(i + 1) == part_of(i)) continue;
+      machine().FenceSystem(Step::kHostWrittenFence);
+      written = part_of(i) + 1;
+    }
+  };
+  Kernels(grid_.count,
+          [&](GridBlock& block, std::uint32_t p) {
+            KeyRunTask task{};
+            if (EndsKeyRun(p)) {
+              task = TaskAt(p);
+              task.active = true;
+              task.written = order_[task.effect.writer()];
+              const bool waits = !machine().Leaves(Step::kHostWrittenAwait);
+              while (waits && written <= part_of(task.written)) machine().Pause();
+              task.cell = reclaim_.TakeAssigned(task.written);
+            }
+            ApplyKeyRunTasks(Team(GridThreads{&block}), MakeTile(), grid_, reads_, NoCells{}, task,
+                             NobodyReadsApart{});
+          },
+          {write});
+  for (std::uint32_t i = 0; i < grid_.count; ++i) reclaim_.ReturnAssigned(i);
+  sums_.cells_taken = grid_.count;
   AnswerAll(false);
 }
 

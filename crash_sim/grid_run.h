@@ -159,6 +159,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
     kSearched,  ///< SearchKeyRuns, then ApplyQueuedKeyRuns and ResolveResults, or CarryOutSearched
                 ///< for both, then FixMispredictedRuns
     kRuns,      ///< ApplyKeyRuns, ResolveResults
+    kWritten,   ///< ApplyWrittenRuns, while a thread of the host writes the values to cells
     kAlone,     ///< ApplyOneByOne, and what a DeviceView does
   };
 
@@ -184,6 +185,8 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   void ApplySmallBatch(bool again);
   void CarryOutSearched();
   void ApplyKeyRuns(bool final_attempt);
+  bool CanWrite() const;
+  void ApplyWritten();
   void AddLongRuns();
   void Search(std::uint32_t p);
   void OneByOne(std::uint32_t p, bool final_attempt);

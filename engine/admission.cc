@@ -209,7 +209,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
     {
       const InFlightLock lock(*this);
       beside_writes = in_flight->beside_writes;
-      in_flight->cells_left = progress.cells_left;
+      in_flight->cells_left = progress.cells_left + progress.cells_unneeded;
       if (space_.epochs().TakeBack(in_flight->grant, progress.cells_left)) progress.cells_left = 0;
     }
     if (progress.cells_left > 0) {
@@ -306,6 +306,7 @@ void Admission::AddTo(StoreStats* stats) const {
   stats->mixed_operations = mixed_operations_;
   stats->finds_found = found_;
   stats->read_by_host = read_by_host_;
+  stats->written_by_host = written_by_host_;
   if (!stats->cache.directory) return;
   stats->cache.found = found_;
   stats->cache.hits = cache_hits_;
@@ -318,6 +319,7 @@ void Admission::Count(InFlight& in_flight) {
   found_ += progress.found;
   cache_hits_ += progress.cache_hits;
   read_by_host_ += progress.read_by_host;
+  written_by_host_ += progress.written_by_host;
 }
 
 }  // namespace gpm

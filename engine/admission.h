@@ -46,7 +46,7 @@ struct InFlight {
   bool results_on_host = true;
   bool evicted = false;          ///< items, to make way for it
   std::int64_t items_added = 0;  ///< in all phases
-  std::uint64_t cells_left = 0;  ///< of the grant
+  std::uint64_t cells_left = 0;  ///< of the grant, not needed
   bool beside_writes = false;    ///< another batch that ran at the same time may have written
   /// A scope goes in when so many turns alone have ended.
   std::optional<std::uint64_t> goes_after;
@@ -234,6 +234,7 @@ class Admission {
   std::atomic<std::uint64_t> found_{0};       ///< finds that found their key
   std::atomic<std::uint64_t> cache_hits_{0};  ///< of those, in volatile memory
   std::atomic<std::uint64_t> read_by_host_{0};
+  std::atomic<std::uint64_t> written_by_host_{0};
 };
 
 }  // namespace gpm

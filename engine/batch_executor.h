@@ -26,11 +26,13 @@ struct Progress {
   std::uint64_t short_of_cells = 0;  ///< the same, for want of a value cell
   /// Operations carried out in this phase by a batch that was left over; not counted otherwise.
   std::uint64_t carried_out = 0;
-  std::uint64_t found = 0;         ///< operations of this phase that found their key
-  std::uint64_t cache_hits = 0;    ///< of those, in the cache
-  std::uint64_t read_by_host = 0;  ///< values, for the GPU
-  std::uint64_t cells_left = 0;    ///< at the end of its grant, not taken nor queued again
-  bool drained = false;            ///< the buckets that it was to drain are empty
+  std::uint64_t found = 0;            ///< operations of this phase that found their key
+  std::uint64_t cache_hits = 0;       ///< of those, in the cache
+  std::uint64_t read_by_host = 0;     ///< values, for the GPU
+  std::uint64_t written_by_host = 0;  ///< the same, to cells that items have now
+  std::uint64_t cells_left = 0;       ///< at the end of its grant, not taken nor queued again
+  std::uint64_t cells_unneeded = 0;   ///< others of those assigned to it, queued again
+  bool drained = false;               ///< the buckets that it was to drain are empty
   ReclaimPositions positions;
   /// The operations were carried out as this says, but what they gave back could not be brought to
   /// the caller's memory.
@@ -62,7 +64,7 @@ class BatchTask {
   virtual ~BatchTask() = default;
   /// Gives back the slots, drains the buckets and starts the batch, which may take the cells
   /// granted. Called once. REQUIRES: where the grant is filled, BatchExecutor::FillCells did so,
-  /// and the batch has kFewestFilled operations at least.
+  /// and the batch, of inserts alone, has kFewestFilled operations at least.
   /// @param drain none where no level is being drained beside batches
   /// @throws Error(kGpu), std::bad_alloc
   virtual void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,

@@ -30,6 +30,9 @@ struct alignas(16) KeyRunEffect {
   /// some operations but not all are kAccumulate.
   std::uint32_t find_and_collided;
 
+  /// The position whose value a run of one kind of operations writes, whether the key is there or
+  /// not. REQUIRES: the kind writes, and it is no run of several keys
+  GPM_HD std::uint32_t writer() const { return if_present < kRemoved ? if_present : if_absent; }
   GPM_HD std::uint32_t first_find() const { return find_and_collided & kNoPosition; }
   GPM_HD bool collided() const { return (find_and_collided & ~kNoPosition) != 0; }
   /// Whether all operations are kAccumulate: the sum of all is written at once. (Where such a run

@@ -80,6 +80,10 @@ std::string_view StepName(Step step) {
       return "repair-flush";
     case Step::kRepairFence:
       return "repair-fence";
+    case Step::kHostWrittenFence:
+      return "host-written-fence";
+    case Step::kHostWrittenAwait:
+      return "host-written-await";
     case Step::kDirectoryClaimCas:
       return "directory-claim-cas";
     case Step::kDirectoryContentsFence:

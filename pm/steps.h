@@ -60,6 +60,9 @@ enum class Step : std::uint8_t {
   kInspectFence,
   kRepairFlush,
   kRepairFence,
+  // Cells whose values the host writes: its fence behind a part, and who publishes waits for that.
+  kHostWrittenFence,
+  kHostWrittenAwait,
   // The directory (volatile memory): an insert's claim; fences behind its contents, and behind what
   // makes them found; behind a new reference; behind an erasure; and behind the fingerprint of an
   // item that was moved up.

@@ -9,11 +9,12 @@ void AddTo(StoreStats& sum, const StoreStats& shard) {
   const auto add = [&](auto... field) { ((sum.*field += shard.*field), ...); };
   using S = StoreStats;
   add(&S::items, &S::capacity_slots, &S::buckets_to_drain, &S::resizes, &S::composed_resizes,
-      &S::displaced_items, &S::mixed_operations, &S::finds_found, &S::read_by_host, &S::value_cells,
-      &S::free_cells, &S::pm_bytes, &S::pm_bytes_ready, &S::pm_bytes_free, &S::pm_bytes_given_back,
-      &S::pool_growths, &S::pool_growth_waits, &S::queue_bytes, &S::snapshots, &S::snapshot_bytes,
-      &S::searches, &S::search_scans, &S::search_index_bytes, &S::search_indexes_made,
-      &S::search_index_updates, &S::search_pairs, &S::gpu_bytes, &S::gpu_bytes_kept, &S::threads);
+      &S::displaced_items, &S::mixed_operations, &S::finds_found, &S::read_by_host,
+      &S::written_by_host, &S::value_cells, &S::free_cells, &S::pm_bytes, &S::pm_bytes_ready,
+      &S::pm_bytes_free, &S::pm_bytes_given_back, &S::pool_growths, &S::pool_growth_waits,
+      &S::queue_bytes, &S::snapshots, &S::snapshot_bytes, &S::searches, &S::search_scans,
+      &S::search_index_bytes, &S::search_indexes_made, &S::search_index_updates, &S::search_pairs,
+      &S::gpu_bytes, &S::gpu_bytes_kept, &S::threads);
   // What took this time kept the batches of one shard waiting: of all, the longest.
   const auto longest = [&](auto... field) {
     ((sum.*field = std::max(sum.*field, shard.*field)), ...);

@@ -24,6 +24,10 @@ struct CellGrant {
   /// operation i has its value already, or will have it before anything names it durably; it is for
   /// no other. Which of the cells were used the results say.
   std::uint32_t filled_from = 0;
+  /// Operations of the batch that these cells are assigned to, if not 0: cell i is for operation i,
+  /// and for no other, and has its value before anything names it. Whoever writes a value takes its
+  /// cell, once (Reclaim::TakeAssigned).
+  std::uint64_t assigned = 0;
 
   GPM_HD bool filled() const { return filled_from != 0; }
 };
@@ -87,6 +91,24 @@ struct Reclaim {
     if (index >= grant.count) return false;
     *cell = cell_ring[(grant.first + index) & cell_mask];
     return true;
+  }
+
+  /// The cell that is assigned to an operation. @return its number
+  GPM_HD std::uint32_t TakeAssigned(std::uint64_t operation) const {
+    std::uint32_t& position = cell_ring[(grant.first + operation) & cell_mask];
+    const std::uint32_t cell = position;
+    position = 0;
+    return cell;
+  }
+  /// Gives it back: it is not needed after all.
+  GPM_HD void GiveBackAssigned(std::uint64_t operation, std::uint32_t cell) const {
+    cell_ring[(grant.first + operation) & cell_mask] = cell;
+  }
+  /// Queues it again if nobody took it. @return whether somebody did REQUIRES: nobody does any more
+  GPM_HD bool ReturnAssigned(std::uint64_t operation) const {
+    const std::uint32_t cell = cell_ring[(grant.first + operation) & cell_mask];
+    if (cell != 0) RetireCell(cell);
+    return cell == 0;
   }
 
   /// The cell that TakeCell gives after `ahead` others, to prefetch it; false when there is none.

@@ -29,15 +29,11 @@ using test::Placed;
 constexpr std::size_t kKeys = 100'000;
 constexpr auto kSoon = std::chrono::seconds(60);
 
-/// Rows of any size that tell of their key and of a version, in each byte.
 std::vector<std::byte> Rows(const std::vector<std::uint64_t>& keys, std::uint32_t size,
                             std::uint64_t version) {
   std::vector<std::byte> rows(keys.size() * size);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::uint64_t word = keys[i] * 0x9E3779B97F4A7C15 + version;
-    for (std::uint32_t k = 0; k < size; ++k) {
-      rows[i * size + k] = static_cast<std::byte>(word >> 8 * (k % 8));
-    }
+    test::FillRow(rows.data() + i * size, size, keys[i], version);
   }
   return rows;
 }
@@ -185,15 +181,11 @@ TEST_F(HostReaderTest, BesideOtherBatchesThatWrite) {
         for (std::size_t i = 0; i < kKeys && !stop; ++i) {
           EXPECT_EQ(said[i], Result::kOk);
           if (mixed && i < kOwn) continue;
-          std::uint64_t words[kSize / 8];
-          std::memcpy(words, seen.data() + i * kSize, kSize);
-          const std::uint64_t of = words[0] - keys[i] * 0x9E3779B97F4A7C15;
-          const bool whole =
-              std::ranges::all_of(words, [&](auto word) { return word == words[0]; });
           const std::size_t owner = keys[i] / kOwn;
-          const bool in_time = of >= before[owner] && of <= begun[owner];
-          if (whole && in_time && (owner != t || of == written[t])) continue;
-          ADD_FAILURE() << "key " << keys[i] << ": version " << of << ", whole " << whole
+          const auto of = test::VersionOf(std::span(seen).subspan(i * kSize, kSize), keys[i]);
+          const bool in_time = of && *of >= before[owner] && *of <= begun[owner];
+          if (in_time && (owner != t || *of == written[t])) continue;
+          ADD_FAILURE() << "key " << keys[i] << ": version " << (of ? std::to_string(*of) : "none")
                         << ", written before " << before[owner];
           stop = true;
         }

@@ -3,7 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/cuda/memory.h"
@@ -109,6 +112,21 @@ inline Value ValueOf(std::uint64_t tag) {
   Value value;
   for (std::uint64_t i = 0; i < kValueSize / 8; ++i) value.words[i] = tag * 31 + i;
   return value;
+}
+
+/// A row of any size that tells of its key and of a version, in each byte.
+inline void FillRow(std::byte* row, std::uint32_t size, std::uint64_t key, std::uint64_t version) {
+  const std::uint64_t word = key * 0x9E3779B97F4A7C15 + version;
+  for (std::uint32_t k = 0; k < size; ++k) row[k] = static_cast<std::byte>(word >> 8 * (k % 8));
+}
+/// The version of a row of whole words; none if they are of several, or the row is too short.
+inline std::optional<std::uint64_t> VersionOf(std::span<const std::byte> row, std::uint64_t key) {
+  std::vector<std::uint64_t> words(row.size() / 8);
+  std::memcpy(words.data(), row.data(), 8 * words.size());
+  if (words.empty() || std::ranges::any_of(words, [&](auto word) { return word != words[0]; })) {
+    return std::nullopt;
+  }
+  return words[0] - key * 0x9E3779B97F4A7C15;
 }
 
 class CudaTest : public PoolTest {

@@ -187,6 +187,44 @@ TEST(StrategyTest, TheHostMakesSomeOfManyReadsInOrder) {
   EXPECT_TRUE(by_host()) << "of a batch that writes, too";
 }
 
+TEST(StrategyTest, TheHostWritesValuesOfLargeBatchesThatOnlyWrite) {
+  StrategyInputs in = Inputs(1u << 20, false);
+  in.writes_only = in.host_can_write = true;
+  in.value_size = StrategyThresholds::kByHostUpToBytes;
+  FindHistory history;
+  const auto writes = [&] {
+    in.writes_most = history.WritesMost();
+    return ChooseStrategy(in).writes_by_host;
+  };
+  EXPECT_FALSE(writes()) << "nothing is known";
+  history.AddWrites(1000, 750);
+  EXPECT_TRUE(writes());
+  for (const std::uint64_t operations :
+       {StrategyThresholds::kHostWritesFrom, StrategyThresholds::kHostWritesUpTo}) {
+    in.operations = operations;
+    EXPECT_TRUE(writes());
+  }
+  ++in.operations;
+  EXPECT_FALSE(writes());
+  in.operations = StrategyThresholds::kHostWritesFrom - 1;
+  EXPECT_FALSE(writes());
+  in.operations = 1u << 20;
+  ++in.value_size;
+  EXPECT_FALSE(writes()) << "the link is the bound";
+  --in.value_size;
+  in.access.by_host = false;
+  EXPECT_FALSE(writes());
+  in.access.by_host = true;
+  in.host_can_write = false;
+  EXPECT_FALSE(writes());
+  in.host_can_write = true;
+  in.writes_only = false;
+  EXPECT_FALSE(writes());
+  in.writes_only = true;
+  history.AddWrites(1000, 749);
+  EXPECT_FALSE(writes()) << "too many are overwritten at once";
+}
+
 TEST(StrategyTest, TheHostsShareIsThatOfItsRate) {
   std::uint32_t cells = 0;
   HostReads reads{.cells = &cells, .room = 100'000, .share = 65536 * 3 / 4};

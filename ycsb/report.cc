@@ -114,6 +114,7 @@ Json ToJson(const StoreStats& stats) {
   json["pm_bytes"] = stats.pm_bytes;
   json["gpu_bytes"] = stats.gpu_bytes;
   json["read_by_host"] = stats.read_by_host;
+  json["written_by_host"] = stats.written_by_host;
   Json& cache = json["cache"] = Json::object();
   cache["policy"] = CachePolicyName(stats.cache.policy);
   cache["directory_bytes"] = stats.cache.directory_bytes;

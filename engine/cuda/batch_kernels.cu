@@ -17,6 +17,7 @@
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
 #include "engine/cuda/kernels/sort.cuh"
+#include "engine/cuda/kernels/written_batch.cuh"
 #include "engine/cuda/load_kernels.h"
 #include "pm/driver_turns.h"
 
@@ -121,6 +122,10 @@ void CudaBatchTask::ScanEffects(void* storage) {
   });
 }
 
+void CudaBatchTask::ReserveWrittenRuns() {
+  workspace_->written_runs.Reserve(WrittenRuns::Words(batch_.results.size()));
+}
+
 unsigned CudaBatchTask::GroupingBlocks() const {
   return std::min(executor_->multiprocessors(), KeyGroups::kMaxBins);
 }
@@ -196,8 +201,10 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
   if (again) ClearReads();
   const bool filled = context_.reclaim.grant.filled();
   reported_early_ = Reporter{};
-  answers_early_ = strategy_.searches() && !again && reads_.enabled();
-  if (strategy_.searches() && !again) {
+  answers_early_ = strategy_.searches() && !again && !writer_ && reads_.enabled();
+  if (writer_) {
+    ApplyWritten();
+  } else if (strategy_.searches() && !again) {
     if (strategy_.one_kernel()) {
       SearchAndCarryOut();
     } else {
@@ -440,6 +447,57 @@ void CudaBatchTask::SearchAndApply() {
   Answer(reads_, w.answering, Reporter{}, false);
   CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
+}
+
+/// Carries out a batch whose values the host writes to cells, part by part, as it does. Where the
+/// cache may want them, or the GPU can't read them where they are, they come to it, too.
+void CudaBatchTask::ApplyWritten() {
+  Workspace& w = *workspace_;
+  WrittenRuns runs{};
+  runs.ends = w.written_runs.data();
+  runs.apart = runs.ends + device_.count;
+  runs.counts = runs.apart + device_.count / 2 + 1;
+  runs.parts = writer_->Parts();
+  for (std::uint32_t k = 1; k < runs.parts; ++k) runs.begins[k] = writer_->BeginOf(k);
+  runs.begins[runs.parts] = device_.count;
+  CheckCuda(
+      cudaMemsetAsync(runs.counts, 0, (WrittenRuns::kMostParts + 1) * sizeof *runs.counts, stream_),
+      "cudaMemsetAsync");
+  Launch("ListWrittenRuns", ListWrittenRuns, BlocksFor(device_.count, kRunSpan), kBlockThreads,
+         stream_, context_, device_, runs);
+  Fork();
+  const bool brings = places_.values_at == nullptr;
+  if (brings) {
+    CheckCuda(cudaStreamWaitEvent(w.answering, writer_->Followed(), 0), "cudaStreamWaitEvent");
+  }
+  // (One part's last blocks run beside the next one's first.)
+  const auto stream_of = [&](std::uint32_t part) { return part % 2 == 0 ? stream_ : w.side; };
+  const auto await_part = [&](std::uint32_t part, cudaStream_t stream) {
+    if (brings) {
+      CheckCuda(cudaStreamWaitEvent(stream, w.chunks[part], 0), "cudaStreamWaitEvent");
+    }
+    CheckCuda(cudaStreamWaitEvent(stream, writer_->Written(part), 0), "cudaStreamWaitEvent");
+  };
+  for (std::uint32_t part = 0; part < runs.parts; ++part) {
+    const std::uint64_t first = runs.begins[part];
+    const std::uint64_t operations = runs.begins[part + 1] - first;
+    if (brings) {
+      const std::uint64_t row = executor_->value_size();
+      CopyIn(batch_.values.data() + first * row, operations * row, places_.values,
+             w.values.data() + first * row, w.answering);
+      CheckCuda(cudaEventRecord(w.chunks[part], w.answering), "cudaEventRecord");
+    }
+    await_part(part, stream_of(part));
+    Launch("ApplyWrittenRuns", ApplyWrittenRuns, BlocksFor(operations, kWrittenThreads),
+           kWrittenThreads, stream_of(part), context_, device_, runs, part);
+  }
+  await_part(runs.parts - 1, stream_of(runs.parts));
+  Launch("ApplyRunsApart", ApplyRunsApart, executor_->multiprocessors(), kBlockThreads,
+         stream_of(runs.parts), context_, device_, runs);
+  Join();
+  Launch("QueueAssignedLeft", QueueAssignedLeft, kGridStrideBlocks, kBlockThreads, stream_,
+         context_, device_);
+  Answer(Reads{}, stream_, kernel_reporter_, true);
 }
 
 void CudaBatchTask::Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter,

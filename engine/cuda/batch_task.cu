@@ -41,6 +41,16 @@ Place PlaceOf(std::span<T> array, int device, const char* name, bool* managed,
   return Place::kDevice;
 }
 
+/// Whether a pinned array is slow to read for the host.
+bool IsWriteCombined(const std::byte* array) {
+  unsigned flags = 0;
+  if (cudaHostGetFlags(&flags, const_cast<std::byte*>(array)) != cudaSuccess) {
+    cudaGetLastError();  // it was made otherwise
+    return false;
+  }
+  return (flags & cudaHostAllocWriteCombined) != 0;
+}
+
 }  // namespace
 
 BatchPlaces BatchPlaces::Of(const Batch& batch, std::uint32_t key_size, int device) {
@@ -131,6 +141,7 @@ void CudaBatchTask::CopyValues(cudaStream_t stream) {
 void CudaBatchTask::Abandon() {
   cudaStreamSynchronize(stream_);
   host_ = {};
+  writer_ = {};
   workspace_.reset();
 }
 
@@ -154,6 +165,8 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
     CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
   }
   device_.count = static_cast<std::uint32_t>(batch_.results.size());
+  MakeContext(TakeWriter(grant));
+  BeginWriting();
   device_.op = batch_.op;
   device_.element = batch_.element;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
@@ -179,7 +192,6 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.digests = w.digests.data();
   device_.added = Accumulates() ? w.added.data() : nullptr;
   device_.long_sums = nullptr;
-  MakeContext(grant);
   touched_ = true;
   executor_->RecycleSlots(recycle, stream_);
   MakeValues();
@@ -191,6 +203,34 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
   if (strategy_.groups) FindKeyRuns();
   CarryOut(false, false);
+}
+
+CellGrant CudaBatchTask::TakeWriter(const CellGrant& grant) {
+  const std::uint64_t cells = grant.count - (batch_.op == Op::kUpdate ? 0 : grant.kept);
+  if (!strategy_.writes_by_host || grant.filled() || cells < device_.count) return grant;
+  if (IsWriteCombined(batch_.values.data())) return grant;
+  writer_ = executor_->TakeHostWriter();
+  if (!writer_) return grant;
+  try {
+    ReserveWrittenRuns();
+    if (executor_->context().accelerators.cache.enabled()) {
+      workspace_->values.Reserve(batch_.values.size());
+      places_.values_at = nullptr;  // they are brought
+    }
+  } catch (const Error&) {  // where memory is short, kernels write them
+    writer_ = {};
+    return grant;
+  }
+  CellGrant assigned = grant;
+  assigned.assigned = device_.count;
+  return assigned;
+}
+
+void CudaBatchTask::BeginWriting() {
+  if (!writer_) return;
+  executor_->AwaitSortedCells(writer_->Follow(stream_));
+  writer_->Begin(batch_.values.data(), device_.count, context_.reclaim, executor_->cells_base(),
+                 executor_->cell_bytes());
 }
 
 /// Takes the executor's context, with the cells granted and, where the medium needs flushing, a log
@@ -306,11 +346,17 @@ Progress CudaBatchTask::Await() {
       progress_ = executor_->Collect(workspace_.get());
       if (host_) progress_.read_by_host = host_->RowsRead();
       host_ = {};
+      if (writer_) progress_.written_by_host = workspace_->cells_taken;
+      writer_ = {};
       if (answers_early_) {
         executor_->find_history().AddAnswers(workspace_->answers_left != 0);
       }
-      if (Accumulates() && !std::exchange(told_of_long_runs_, true)) {
-        executor_->find_history().AddLongRuns(device_.count, workspace_->long_run_rows);
+      if (std::exchange(is_first_phase_, false)) {
+        FindHistory& history = executor_->find_history();
+        if (Accumulates()) history.AddLongRuns(device_.count, workspace_->long_run_rows);
+        if (strategy_.tells_of_writes && progress_.shortages() == 0) {
+          history.AddWrites(device_.count, workspace_->cells_taken);
+        }
       }
       if (reported_early_.words != nullptr && workspace_->answers_left != 0) {
         FinishReported();

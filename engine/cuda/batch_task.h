@@ -93,7 +93,14 @@ class CudaBatchTask : public BatchTask {
   Strategy Choose() const;
   /// Waits for what still writes to the workspace and arrays, which are left who knows how.
   void Abandon();
+  /// For ApplyWritten. @throws Error(kGpu)
+  void ReserveWrittenRuns();
   void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant, const BucketRange& drain);
+  /// Takes the turn to have the host write the values to cells, if that may be had, and the grant
+  /// has a cell for each operation. @return the grant, as it is used
+  CellGrant TakeWriter(const CellGrant& grant);
+  /// Has the host begin, if there is a turn.
+  void BeginWriting();
   /// Drains the buckets and brings the items of its keys up, while a level is being drained.
   void DrainBeside(const BucketRange& drain);
   void MakeContext(const CellGrant& grant);
@@ -125,6 +132,7 @@ class CudaBatchTask : public BatchTask {
   bool AddAhead(cudaStream_t stream);
   void SearchAndCarryOut();
   void SearchAndApply();
+  void ApplyWritten();
   /// Answers the operations of key runs, a kernel of its own.
   void Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter, bool follows);
   /// Whether a batch of middle size reports before FinishAnswers: nobody needs what that does
@@ -175,6 +183,7 @@ class CudaBatchTask : public BatchTask {
   BatchPlaces places_;
   std::shared_ptr<Workspace> workspace_;
   HostReader::Turn host_;
+  HostWriter::Turn writer_;
   cudaStream_t stream_;
   Answers answers_;
   bool stages_ = false;  ///< what goes to pageable memory comes to Workspace::staged first
@@ -196,7 +205,7 @@ class CudaBatchTask : public BatchTask {
   std::uint32_t part_ = 0;       ///< of a small batch that was left over: whose turn it is
   bool keys_in_chunks_ = false;  ///< FindInChunks is yet to bring the keys
   bool answers_early_ = false;   ///< this phase answers while it is carried out
-  bool told_of_long_runs_ = false;
+  bool is_first_phase_ = true;   ///< nothing was told of the batch yet
   bool running_ = false;
   bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;

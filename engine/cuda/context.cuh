@@ -56,7 +56,7 @@ struct BatchTotals {
   std::uint64_t short_of_slots;
   std::uint64_t short_of_cells;
   std::uint64_t carried_out;     ///< one by one
-  std::uint64_t cells_taken;     ///< asked for, of the batch's grant
+  std::uint64_t cells_taken;     ///< asked for, of the batch's grant; of assigned ones, needed
   std::uint64_t found;           ///< finds that found their key
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
   std::uint64_t reads_shared;    ///< of those of FindKeys, whose value another find read

@@ -40,6 +40,7 @@ Workspace::Workspace(DeviceMemory* memory, cudaStream_t stream)
       initial(memory, &enqueued),
       added(memory, &enqueued),
       long_sums(memory, &enqueued),
+      written_runs(memory, &enqueued),
       sums(memory, &enqueued),
       queue_counts(memory, &enqueued),
       dirty_lines(memory, &enqueued),
@@ -116,6 +117,7 @@ CudaExecutor::~CudaExecutor() {
   workspaces_.clear();  // which waits for the last batches
   askings_.clear();
   readers_ = {};
+  writer_.reset();
   // These wait for the streams and the event that go next.
   used_.Clear();
   unsorted_.Clear();
@@ -183,6 +185,7 @@ void CudaExecutor::CopyToGpu(void* to, const void* from, std::size_t bytes) {
 
 Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
   workspace->granted = grant.filled() ? 0 : grant.count;  // of a filled one nothing is left
+  workspace->assigned = grant.assigned;
   const std::uint32_t number = ++workspace->reports;
   BatchSums* const sums = workspace->sums.data();
   return Reporter{sums + number % 2, sums + (number + 1) % 2, workspace->report.get(), number};
@@ -230,7 +233,10 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   workspace->reads_shared = report.sums.reads_shared;
   workspace->long_run_rows = report.sums.long_run_rows;
   workspace->answers_left = report.sums.row_copies + report.sums.mispredictions;
-  progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
+  workspace->cells_taken = report.sums.cells_taken;
+  const std::uint64_t taken = std::max(workspace->assigned, report.sums.cells_taken);
+  progress.cells_left = workspace->granted - std::min(workspace->granted, taken);
+  progress.cells_unneeded = taken - report.sums.cells_taken;
   progress.positions = report.positions;
   return progress;
 }
@@ -271,6 +277,16 @@ HostReader::Turn CudaExecutor::TakeHostReader() {
     if (HostReader::Turn turn(reader.get()); turn) return turn;
   }
   return {};
+}
+
+HostWriter::Turn CudaExecutor::TakeHostWriter() {
+  const std::lock_guard lock(readers_mutex_);
+  try {
+    if (writer_ == nullptr) writer_ = std::make_unique<HostWriter>(device_, value_size_);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+  return writer_->TakeTurn();
 }
 
 std::shared_ptr<Workspace> CudaExecutor::TakeWorkspace() {

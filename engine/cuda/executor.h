@@ -17,6 +17,7 @@
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/io/host_copier.h"
 #include "engine/cuda/io/host_reader.h"
+#include "engine/cuda/io/host_writer.h"
 #include "engine/cuda/io/report.cuh"
 #include "engine/cuda/io/sm_queues.cuh"
 #include "engine/cuda/launch.h"
@@ -98,7 +99,8 @@ struct Workspace {
   DeviceArray<std::byte> initial;          ///< a constant initial value
   DeviceArray<std::byte> added;            ///< rows for sums
   DeviceArray<LongSum> long_sums;
-  DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
+  DeviceArray<std::uint32_t> written_runs;  ///< WrittenRuns
+  DeviceArray<BatchSums> sums;              ///< two, in turn: those of the next phase are 0
   enum Queues { kReads, kSecondReads, kPending, kDealt, kKindsOfQueues };
   /// Counts of SmQueues of each of these kinds; 0 between batches: who empties queues clears them.
   DeviceArray<std::uint32_t> queue_counts;
@@ -108,12 +110,16 @@ struct Workspace {
   CudaStream side, answering;              ///< for what runs beside the batch's stream
   CudaEvent arrived;  ///< recorded behind the last input, or part of one, that was copied
   CudaEvent forked, joined, answered;
-  /// Recorded when the rows of a chunk are in GPU memory.
-  std::array<CudaEvent, StrategyThresholds::kMostChunks> chunks;
+  /// Recorded when the rows of a chunk are in GPU memory, or of a part that the host writes.
+  std::array<CudaEvent,
+             std::max<std::size_t>(StrategyThresholds::kMostChunks, HostCrew::kMostParts)>
+      chunks;
   CudaEvent reading;                       ///< recorded when all blocks of ReadValues have begun
   unsigned long long last_stream = ~0ull;  ///< id of that of the batch before
   std::uint32_t reports = 0;               ///< asked for
   std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
+  std::uint64_t assigned = 0;              ///< of those: CellGrant::assigned
+  std::uint64_t cells_taken = 0;           ///< in the phase that was reported last
   std::uint64_t reads_shared = 0;          ///< in the phase that was reported last
   std::uint64_t long_run_rows = 0;         ///< the same
   std::uint64_t answers_left = 0;          ///< the same: row copies, and runs answered wrongly
@@ -268,6 +274,8 @@ class CudaExecutor : public Executor {
   HostCopier& Copier();
   /// The turn of a batch whose reads the host shares; none is had while that is being made.
   HostReader::Turn TakeHostReader();
+  /// The same of one whose values the host writes.
+  HostWriter::Turn TakeHostWriter();
   std::shared_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::shared_ptr<Workspace> workspace) noexcept;
   /// What a search works with, kept from one search to the next, whatever index answers: to give
@@ -281,7 +289,7 @@ class CudaExecutor : public Executor {
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   /// Where cells lie; null: values are inline. Others may change the table.
-  const std::byte* cells_base() const { return cell_bytes_ == 0 ? nullptr : mapping_.base(); }
+  std::byte* cells_base() const { return cell_bytes_ == 0 ? nullptr : mapping_.base(); }
   std::uint32_t value_size() const { return value_size_; }
   std::uint32_t key_size() const { return key_size_; }
   bool has_directory() const { return has_directory_; }
@@ -391,6 +399,7 @@ class CudaExecutor : public Executor {
   std::mutex readers_mutex_;  ///< guards what follows
   /// With two, the reads of one batch are made while the next is looked up.
   std::array<std::unique_ptr<HostReader>, 2> readers_;
+  std::unique_ptr<HostWriter> writer_;
 };
 
 }  // namespace gpm

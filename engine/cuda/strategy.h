@@ -62,6 +62,12 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kByHostFrom = std::uint64_t{1} << 13;
   /// The same of values of up to so many bytes. (Of longer ones the GPU waits for the link.)
   static constexpr std::uint64_t kByHostUpToBytes = 512;
+  /// The host writes the values of a batch, if they are in pinned memory, to cells from so many
+  /// operations on, up to so many (its list of cells), and where values have up to
+  /// kByHostUpToBytes. (2^16 updates of rows of 128 bytes take 0.6 ms either way, 2^18 1.5 and 2.1,
+  /// 2^20 5.4 and 7.2.)
+  static constexpr std::uint64_t kHostWritesFrom = std::uint64_t{1} << 17;
+  static constexpr std::uint64_t kHostWritesUpTo = std::uint64_t{1} << 22;
   /// Numbers of reads in a bin have so many bits (ReadPlan): a batch beyond plans none.
   static constexpr std::uint64_t kPlannedUpTo = std::uint64_t{1} << 30;
 };
@@ -118,6 +124,12 @@ class FindHistory {
   }
   /// Whether the next such batch should expect that of itself.
   bool AddsLongRuns() const { return adds_long_runs_; }
+  /// A large batch that only writes has ended. @param cells that it took: keys that it wrote, about
+  void AddWrites(std::uint64_t operations, std::uint64_t cells) {
+    writes_most_ = cells * 4 >= operations * 3;
+  }
+  /// Whether most operations of such a batch write a value that stays.
+  bool WritesMost() const { return writes_most_; }
   /// Whether the cache answers nearly all finds.
   bool MostlyCached() const { return mostly_cached_; }
   /// Of finds that find, which share the cache does not answer; 1 until it is known.
@@ -136,6 +148,7 @@ class FindHistory {
   std::atomic<bool> mostly_cached_{false};
   std::atomic<bool> leaves_answers_{true};
   std::atomic<bool> adds_long_runs_{false};
+  std::atomic<bool> writes_most_{false};
   std::atomic<float> read_share_{1};
 };
 
@@ -145,6 +158,8 @@ struct StrategyInputs {
   bool finds_only = false;
   bool writes_only = false;     ///< all operations are of one kind, which writes values
   bool adds_long_runs = false;  ///< many rows are added to the same values (FindHistory)
+  bool host_can_write = false;  ///< values are in pinned memory, and the host can write cells
+  bool writes_most = false;     ///< of the operations, most write a value that stays (FindHistory)
   bool to_host = false;         ///< values that are found go to host memory
   bool reads_cells = false;     ///< finds give back values, and values lie in cells
   bool has_directory = false;
@@ -191,6 +206,8 @@ struct Strategy {
   bool shares_reads = false;     ///< several finds of a value read it once
   bool copies_rows = false;      ///< rows that several operations want are copied last, by a kernel
   bool copies_cached = false;    ///< who looks up a find copies what the cache has; else ReadValues
+  bool tells_of_writes = false;  ///< its writes say something of those to come (FindHistory)
+  bool writes_by_host = false;   ///< the host writes the values, if it is free for it (HostWriter)
   std::uint32_t small_part = 0;  ///< of kSmall: operations of a part, but for the last one
   bool half_tiles = false;       ///< of kSmall: tiles of half as many lanes, for twice as many
   bool groups = false;           ///< GroupByKey finds the key runs; else a radix sort, and a scan
@@ -239,6 +256,10 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
     s.kernels = Kernels::kSearched;
   }
   s.groups = s.by_key_runs() && n <= std::min(T::kGroupedUpTo, T::kGroupedPerTile * in.tiles);
+  s.tells_of_writes = s.by_key_runs() && n >= T::kHostWritesFrom && in.writes_only;
+  s.writes_by_host = s.tells_of_writes && in.host_can_write && in.writes_most &&
+                     in.access.by_host && n <= T::kHostWritesUpTo &&
+                     in.value_size <= T::kByHostUpToBytes;
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
   const bool finds_share = s.kernels == Kernels::kFindThreads ||

@@ -65,8 +65,10 @@ struct AccessOptions {
   /// Bytes of a pool up to which they are dealt out, else put in order; 0: 28 MiB for each
   /// multiprocessor, for which a GPU keeps the address translations.
   std::uint64_t dealt_up_to = 0;
-  /// Threads of the host make some of the many reads of a batch in a larger pool, on up to half of
-  /// the cores, 8 at most: else the GPU waits for address translations.
+  /// Threads of the host do some of this, on up to half of the cores, 8 at most for a batch: of the
+  /// many reads of one in a larger pool, for which the GPU waits for address translations; and of a
+  /// large batch that only writes they write the values, if those are in pinned memory, so that the
+  /// GPU writes slots alone.
   bool by_host = true;
 };
 

@@ -81,8 +81,10 @@ struct StoreStats {
   std::uint64_t mixed_operations = 0;
   /// Finds and find-or-inserts that found their key, of all batches that have ended.
   std::uint64_t finds_found = 0;
-  /// Values that threads of the host read for batches (AccessOptions::by_host); executor cuda.
+  /// Values that threads of the host read for batches, and that they wrote to the pool
+  /// (AccessOptions::by_host); executor cuda.
   std::uint64_t read_by_host = 0;
+  std::uint64_t written_by_host = 0;
   std::uint64_t capacity_items = 0;  ///< Capacity::items; 0: there is none
   std::uint64_t evicted = 0;         ///< items since open
   std::uint64_t evictions = 0;       ///< batches that evicted

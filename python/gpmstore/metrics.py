@@ -38,6 +38,7 @@ _COUNTERS = {
     "mixed_operations": "Operations of batches of mixed kinds",
     "finds_found": "Finds that found their key",
     "read_by_host": "Values that threads of the host read for batches of the GPU",
+    "written_by_host": "Values that threads of the host wrote to the pool for batches of the GPU",
     "resizes": "Resizes",
     "composed_resizes": "Resizes that wrote new levels as a whole",
     "resize_seconds": "Time that resizes took",

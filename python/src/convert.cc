@@ -252,6 +252,7 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["mixed_operations"] = stats.mixed_operations;
   dict["finds_found"] = stats.finds_found;
   dict["read_by_host"] = stats.read_by_host;
+  dict["written_by_host"] = stats.written_by_host;
   dict["capacity_items"] = stats.capacity_items;
   dict["evicted"] = stats.evicted;
   dict["evictions"] = stats.evictions;

@@ -1,14 +1,11 @@
 #include "engine/cuda/io/host_copier.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <thread>
 
+#include "engine/cuda/io/around_caches.h"
 #include "engine/cuda/memory.h"
 #include "pm/relaxed_capture.h"
 
@@ -25,25 +22,6 @@ constexpr std::uint64_t kAroundCachesUpTo = std::uint64_t{1} << 24;
 
 /// Of a copy within host memory, that a thread is asked for.
 constexpr std::uint64_t kBytesOfThread = std::uint64_t{1} << 16;
-
-/// memcpy for what a GPU reads next: the lines that are written are not read first, nor kept in a
-/// cache, where it would have to fetch them.
-void CopyAroundCaches(std::byte* to, const std::byte* from, std::uint64_t bytes) {
-#ifdef __SSE2__
-  const std::uint64_t head = std::min(bytes, (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64);
-  std::memcpy(to, from, head);
-  std::uint64_t at = head;
-  for (; at + 64 <= bytes; at += 64) {
-    __m128i line[4];
-    std::memcpy(line, from + at, sizeof line);
-    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, line[i]);
-  }
-  _mm_sfence();
-  std::memcpy(to + at, from + at, bytes - at);
-#else
-  std::memcpy(to, from, bytes);
-#endif
-}
 
 void Await(const CudaEvent& event) {
   CheckCuda(cudaEventSynchronize(event), "cudaEventSynchronize");
@@ -141,6 +119,7 @@ void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t by
     Await(buffer.copied);
     InParts(bytes, [&](std::uint64_t at, std::uint64_t part) {
       CopyAroundCaches(buffer.bytes + at, from + at, part);
+      FenceAroundCaches();
     });
     CheckCuda(cudaMemcpyAsync(to, buffer.bytes, bytes, cudaMemcpyHostToDevice, stream),
               "cudaMemcpyAsync to the device");
@@ -152,6 +131,7 @@ void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t by
   const auto begin = [&](const Piece& piece) {
     if (bytes <= kAroundCachesUpTo) {
       CopyAroundCaches(piece.buffer->bytes, from + piece.at, piece.bytes);
+      FenceAroundCaches();
     } else {
       std::memcpy(piece.buffer->bytes, from + piece.at, piece.bytes);
     }

@@ -5,20 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <new>
 
 #include "pm/driver_turns.h"
 #include "pm/gpu_host.h"
-#include "pm/relaxed_capture.h"
 
 namespace gpm {
 namespace {
 
-/// More bring little: to have 100,000 rows of 128 bytes in GPU memory takes 2.5 ms by the GPU
-/// alone, with 4, 8 and 15 threads beside it 0.9, 0.8 and 0.6 (docs/TRIED.md, "Large pools").
-constexpr unsigned kMostThreads = 8;
 /// Reads that the GPU makes in a second, beside the host's.
 constexpr double kGpuRate = 40e6;
 /// Those that the host makes, until it is known; and at least, so that it is measured again when it
@@ -29,7 +24,7 @@ constexpr double kLeastRate = kGpuRate / 4;
 constexpr std::uint32_t kRowsOfPiece = 512;
 /// Rows that are on their way to a core while it copies one.
 constexpr std::uint32_t kAhead = 16;
-/// Rows of a part from which its rate says something.
+/// Rows of a batch from which its rate says something.
 constexpr std::uint32_t kTelling = 512;
 constexpr std::uint64_t kLine = 64;
 /// Registered with the GPU at a time, bytes.
@@ -58,8 +53,7 @@ void HostReader::Staged::Register() {
   }
 }
 
-HostReader::Made::Made(std::uint32_t row_bytes)
-    : threads(std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads)) {
+HostReader::Made::Made(std::uint32_t row_bytes) {
   staged.Register();
   const DriverTurns::Registering turn;
   list.Reserve(kLine + kStagedBytes / row_bytes * sizeof(std::uint32_t));
@@ -67,32 +61,15 @@ HostReader::Made::Made(std::uint32_t row_bytes)
 
 HostReader::HostReader(int device, std::uint32_t value_size)
     : value_size_(value_size), row_bytes_((value_size + 15) / 16 * 16), rate_(kFirstRate) {
-  for (std::uint32_t k = 0; k < HostReads::kParts; ++k) parts_[k] = {this, k};
-  const auto make = [this, device] {
-    try {
-      UseGpu(device);
-      made_.emplace(row_bytes_);
-      ready_ = true;
-    } catch (const std::exception&) {
-      // The GPU reads everything.
-    }
-  };
-  try {
-    maker_ = std::jthread(make);
-  } catch (const std::exception&) {  // no thread
-    // Likewise.
-  }
+  static_assert(HostReads::kParts <= kMostParts);
+  BeginMaking(device, [this] { made_.emplace(row_bytes_); });
 }
 
-HostReader::~HostReader() {
-  if (maker_.joinable()) maker_.join();
-}
+HostReader::~HostReader() { EndMaking(); }
 
-void HostReader::GiveBack() noexcept {
-  const RelaxedCapture relaxed;
-  cudaStreamSynchronize(made_->reading);
+void HostReader::AwaitAll() noexcept {
+  HostCrew::AwaitAll();
   cudaStreamSynchronize(made_->taking);
-  has_turn_ = false;
 }
 
 std::uint32_t* HostReader::Count() const {
@@ -116,19 +93,12 @@ void HostReader::Begin(cudaStream_t stream, const std::byte* cells_base, std::ui
   cells_base_ = cells_base;
   cell_bytes_ = cell_bytes;
   CheckCuda(cudaEventRecord(made_->listed, stream), "cudaEventRecord");
-  CheckCuda(cudaStreamWaitEvent(made_->reading, made_->listed, 0), "cudaStreamWaitEvent");
-  for (Part& part : parts_) {
-    const auto read = [](void* data) {
-      const auto& one = *static_cast<Part*>(data);
-      one.reader->Read(one.number);
-    };
-    CheckCuda(cudaLaunchHostFunc(made_->reading, read, &part), "cudaLaunchHostFunc");
-    CheckCuda(cudaEventRecord(made_->read[part.number], made_->reading), "cudaEventRecord");
-  }
+  CheckCuda(cudaStreamWaitEvent(HostCrew::stream(), made_->listed, 0), "cudaStreamWaitEvent");
+  BeginParts(HostReads::kParts);
 }
 
 cudaStream_t HostReader::Await(std::uint32_t part) {
-  CheckCuda(cudaStreamWaitEvent(made_->taking, made_->read[part], 0), "cudaStreamWaitEvent");
+  CheckCuda(cudaStreamWaitEvent(made_->taking, Done(part), 0), "cudaStreamWaitEvent");
   return made_->taking;
 }
 
@@ -137,40 +107,35 @@ void HostReader::Join(cudaStream_t stream) {
   CheckCuda(cudaStreamWaitEvent(stream, made_->taken, 0), "cudaStreamWaitEvent");
 }
 
-void HostReader::Read(std::uint32_t part) noexcept {
-  struct Work {
-    const HostReader& reader;
-    std::uint32_t begin, end;
-  };
+void HostReader::Do() noexcept {
   const std::uint32_t all = *Count();
-  const Work work{*this, HostReads::BeginOf(part, all), HostReads::BeginOf(part + 1, all)};
-  if (work.begin == work.end) return;
+  const std::uint64_t bytes = value_size_;
   const auto start = std::chrono::steady_clock::now();
-  const auto read = [&work](std::size_t piece) {
-    const HostReader& reader = work.reader;
-    const std::uint64_t bytes = reader.value_size_;
-    const auto* const cells = reader.Cells();
-    const auto at = [&](std::uint32_t i) {
-      return reader.cells_base_ + cells[i] * reader.cell_bytes_;
-    };
+  const auto pieces_of = [all](std::uint32_t part) {
+    const std::uint32_t rows = HostReads::BeginOf(part + 1, all) - HostReads::BeginOf(part, all);
+    return std::uint64_t{(rows + kRowsOfPiece - 1) / kRowsOfPiece};
+  };
+  const auto read = [&](std::uint32_t part, std::uint64_t piece) {
+    const auto* const cells = Cells();
+    const auto at = [&](std::uint32_t i) { return cells_base_ + cells[i] * cell_bytes_; };
     const auto fetch = [&](std::uint32_t i) {
       for (std::uint64_t k = 0; k < bytes; k += kLine) __builtin_prefetch(at(i) + k);
       __builtin_prefetch(at(i) + bytes - 1);
     };
-    std::uint32_t i = work.begin + static_cast<std::uint32_t>(piece) * kRowsOfPiece;
-    const std::uint32_t end = std::min(i + kRowsOfPiece, work.end);
+    std::uint32_t i =
+        HostReads::BeginOf(part, all) + static_cast<std::uint32_t>(piece) * kRowsOfPiece;
+    const std::uint32_t end = std::min(i + kRowsOfPiece, HostReads::BeginOf(part + 1, all));
     for (std::uint32_t next = i; next < std::min(i + kAhead, end); ++next) fetch(next);
-    std::byte* to = reader.made_->staged.rows + std::uint64_t{i} * reader.row_bytes_;
-    for (; i < end; ++i, to += reader.row_bytes_) {
+    std::byte* to = made_->staged.rows + std::uint64_t{i} * row_bytes_;
+    for (; i < end; ++i, to += row_bytes_) {
       if (end - i > kAhead) fetch(i + kAhead);
       std::memcpy(to, at(i), bytes);
     }
   };
-  const std::uint32_t rows = work.end - work.begin;
-  made_->threads.Run((rows + kRowsOfPiece - 1) / kRowsOfPiece, std::ref(read));
-  if (rows < kTelling) return;
+  Run(std::cref(pieces_of), std::cref(read));
+  if (all < kTelling) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  rate_ = std::max(kLeastRate, 0.75 * rate_ + 0.25 * rows / seconds.count());
+  rate_ = std::max(kLeastRate, 0.75 * rate_ + 0.25 * all / seconds.count());
 }
 
 }  // namespace gpm

@@ -3,59 +3,31 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <thread>
-#include <utility>
 
+#include "engine/cuda/io/host_crew.h"
 #include "engine/cuda/io/host_reads.h"
 #include "engine/cuda/memory.h"
-#include "pm/thread_pool.h"
 
 namespace gpm {
 
 /// Threads of the host that read values for a batch, from a pool of which the GPU does not keep all
 /// address translations: it makes some 40 M reads a second there, a core of the host up to 50, and
 /// eight cores 230 (docs/TRIED.md, "Large pools"). They bring the values together in pinned memory,
-/// where they are one behind the other. The GPU makes a part of the reads meanwhile. One batch at a
-/// time has a reader; one that finds none free has all its reads made by the GPU.
-///
-/// Thread safety: any thread, and whoever has the turn for what it is for.
-class HostReader {
+/// where they are one behind the other. The GPU makes a part of the reads meanwhile.
+class HostReader : private HostCrew {
  public:
   /// Bytes of rows that are brought together, at most.
   static constexpr std::uint64_t kStagedBytes = std::uint64_t{64} << 20;
 
   /// Returns at once: it is made in the background. If it can't be, nobody gets a turn.
   HostReader(int device, std::uint32_t value_size);
-  ~HostReader();
-  HostReader(const HostReader&) = delete;
-  HostReader& operator=(const HostReader&) = delete;
+  ~HostReader() override;
 
-  /// The right to it, of one batch; gives it back when it goes, when what was enqueued has ended.
-  class Turn {
-   public:
-    Turn() = default;
-    /// None is had while another batch has it, or it is not ready.
-    explicit Turn(HostReader* reader)
-        : reader_(reader != nullptr && reader->TryTake() ? reader : nullptr) {}
-    Turn(Turn&& other) noexcept : reader_(std::exchange(other.reader_, nullptr)) {}
-    Turn& operator=(Turn&& other) noexcept {
-      std::swap(reader_, other.reader_);
-      return *this;
-    }
-    ~Turn() {
-      if (reader_ != nullptr) reader_->GiveBack();
-    }
-    explicit operator bool() const { return reader_ != nullptr; }
-    HostReader* operator->() const { return reader_; }
-
-   private:
-    HostReader* reader_ = nullptr;
-  };
+  using Turn = HostTurn<HostReader>;
 
   // Of the batch that has the turn:
   /// What kernels see of it.
@@ -70,6 +42,7 @@ class HostReader {
   std::uint32_t RowsRead() const { return *Count(); }
 
  private:
+  friend Turn;
   /// Memory of the host that the GPU reaches.
   struct Staged {
     Staged();
@@ -83,33 +56,22 @@ class HostReader {
   /// What has to be made.
   struct Made {
     explicit Made(std::uint32_t row_bytes);
-    ThreadPool threads;
     Staged staged;
     PinnedArray list;  ///< of cells; in front of them their number
-    CudaStream reading, taking;
+    CudaStream taking;
     CudaEvent listed, taken;
-    std::array<CudaEvent, HostReads::kParts> read;
   };
-  struct Part {
-    HostReader* reader;
-    std::uint32_t number;
-  };
-  bool TryTake() { return ready_ && !has_turn_.exchange(true); }
-  void GiveBack() noexcept;
-  void Read(std::uint32_t part) noexcept;
+  void Do() noexcept override;
+  void AwaitAll() noexcept override;
   std::uint32_t* Count() const;  ///< HostReads::count
   std::uint32_t* Cells() const;  ///< HostReads::cells
 
   const std::uint32_t value_size_;
   const std::uint32_t row_bytes_;
   std::optional<Made> made_;
-  std::array<Part, HostReads::kParts> parts_;
   const std::byte* cells_base_ = nullptr;
   std::uint64_t cell_bytes_ = 0;
   std::atomic<double> rate_;  ///< rows that the host reads in a second
-  std::atomic<bool> has_turn_{false};
-  std::atomic<bool> ready_{false};
-  std::jthread maker_;
 };
 
 }  // namespace gpm

@@ -64,6 +64,10 @@ __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const De
     auto work = operations.Start(candidates, key, plan, 1);
     if (const CellGrant& grant = context.reclaim.grant; grant.filled()) {
       operations.GiveCell(&work, grant.filled_from + i, value);
+    } else if (grant.assigned != 0) {
+      std::uint32_t cell = 0;
+      if (group.IsLeader()) cell = context.reclaim.TakeAssigned(i);
+      operations.GiveCell(&work, group.Broadcast(cell), value);
     }
     operations.ApplyAlone(&work);
     const Outcome& outcome = work.outcome;
