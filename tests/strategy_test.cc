@@ -215,6 +215,9 @@ TEST(StrategyTest, TheHostWritesValuesOfLargeBatchesThatOnlyWrite) {
   in.access.by_host = false;
   EXPECT_FALSE(writes());
   in.access.by_host = true;
+  in.has_directory = false;
+  EXPECT_FALSE(writes()) << "a thread would read buckets over the link";
+  in.has_directory = true;
   in.host_can_write = false;
   EXPECT_FALSE(writes());
   in.host_can_write = true;

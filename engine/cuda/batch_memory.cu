@@ -11,9 +11,12 @@ Strategy CudaBatchTask::Choose() const {
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
   inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
-  inputs.host_can_write = places_.values == Place::kPinned && !batch_.values.empty() &&
-                          batch_.found.empty() && batch_.op != Op::kAccumulate &&
-                          executor_->cell_bytes() != 0 && !executor_->needs_flush();
+  // (A thread writes a key of several words as so many stores.)
+  const bool writes_keys = batch_.op != Op::kUpdate && KeyWords(executor_->key_size()) > 1;
+  inputs.host_can_write = !writes_keys && places_.values == Place::kPinned &&
+                          !batch_.values.empty() && batch_.found.empty() &&
+                          batch_.op != Op::kAccumulate && executor_->cell_bytes() != 0 &&
+                          !executor_->needs_flush();
   inputs.writes_most = executor_->find_history().WritesMost();
   inputs.adds_long_runs =
       Accumulates() && executor_->find_history().AddsLongRuns() &&

@@ -257,7 +257,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   }
   s.groups = s.by_key_runs() && n <= std::min(T::kGroupedUpTo, T::kGroupedPerTile * in.tiles);
   s.tells_of_writes = s.by_key_runs() && n >= T::kHostWritesFrom && in.writes_only;
-  s.writes_by_host = s.tells_of_writes && in.host_can_write && in.writes_most &&
+  s.writes_by_host = s.searches() && s.tells_of_writes && in.host_can_write && in.writes_most &&
                      in.access.by_host && n <= T::kHostWritesUpTo &&
                      in.value_size <= T::kByHostUpToBytes;
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
