@@ -182,11 +182,12 @@ TEST_F(HostReaderTest, BesideOtherBatchesThatWrite) {
           EXPECT_EQ(said[i], Result::kOk);
           if (mixed && i < kOwn) continue;
           const std::size_t owner = keys[i] / kOwn;
-          const auto of = test::VersionOf(std::span(seen).subspan(i * kSize, kSize), keys[i]);
-          const bool in_time = of && *of >= before[owner] && *of <= begun[owner];
-          if (in_time && (owner != t || *of == written[t])) continue;
-          ADD_FAILURE() << "key " << keys[i] << ": version " << (of ? std::to_string(*of) : "none")
-                        << ", written before " << before[owner];
+          const std::uint64_t least = owner == t ? written[t].load() : before[owner];
+          const std::uint64_t most = owner == t ? least : begun[owner].load();
+          const auto is_row =
+              test::IsRowOf(std::span(seen).subspan(i * kSize, kSize), keys[i], least, most);
+          if (is_row) continue;
+          EXPECT_TRUE(is_row);
           stop = true;
         }
         if (std::chrono::steady_clock::now() > until) stop = true;

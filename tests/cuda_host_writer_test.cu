@@ -344,14 +344,10 @@ TEST_F(HostWriterTest, BesideOtherBatches) {
           const std::vector<std::byte> seen = found.Host();
           for (std::size_t i = 0; i < wanted.size() && !stop; ++i) {
             const std::size_t owner = wanted[i] / kOwn;
-            const auto of =
-                test::VersionOf(std::span(seen).subspan(i * value_size, value_size), wanted[i]);
-            if (of && said[i] == Result::kOk && *of >= before[owner] && *of <= begun[owner]) {
-              continue;
-            }
-            ADD_FAILURE() << "key " << wanted[i] << ": version "
-                          << (of ? std::to_string(*of) : "none") << ", written before "
-                          << before[owner];
+            const auto is_row = test::IsRowOf(std::span(seen).subspan(i * value_size, value_size),
+                                              wanted[i], before[owner], begun[owner]);
+            if (is_row && said[i] == Result::kOk) continue;
+            ADD_FAILURE() << is_row.message() << "; " << ResultName(said[i]);
             stop = true;
           }
           if (std::chrono::steady_clock::now() > until) stop = true;

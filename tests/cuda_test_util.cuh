@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -119,14 +118,16 @@ inline void FillRow(std::byte* row, std::uint32_t size, std::uint64_t key, std::
   const std::uint64_t word = key * 0x9E3779B97F4A7C15 + version;
   for (std::uint32_t k = 0; k < size; ++k) row[k] = static_cast<std::byte>(word >> 8 * (k % 8));
 }
-/// The version of a row of whole words; none if they are of several, or the row is too short.
-inline std::optional<std::uint64_t> VersionOf(std::span<const std::byte> row, std::uint64_t key) {
+/// Whether a row of whole words is of this key, and all of one version between these.
+inline ::testing::AssertionResult IsRowOf(std::span<const std::byte> row, std::uint64_t key,
+                                          std::uint64_t least, std::uint64_t most) {
   std::vector<std::uint64_t> words(row.size() / 8);
   std::memcpy(words.data(), row.data(), 8 * words.size());
-  if (words.empty() || std::ranges::any_of(words, [&](auto word) { return word != words[0]; })) {
-    return std::nullopt;
-  }
-  return words[0] - key * 0x9E3779B97F4A7C15;
+  const std::uint64_t version = words.front() - key * 0x9E3779B97F4A7C15;
+  const bool whole = std::ranges::all_of(words, [&](auto word) { return word == words.front(); });
+  if (whole && version >= least && version <= most) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "key " << key << ": version " << version << ", whole "
+                                       << whole << ", not from " << least << " to " << most;
 }
 
 class CudaTest : public PoolTest {
