@@ -1,6 +1,8 @@
 #include <bit>
+#include <cstring>
 
 #include "engine/cuda/batch_task.h"
+#include "pm/driver_turns.h"
 
 // How a batch is to be carried out, and the GPU memory that this takes.
 
@@ -11,6 +13,7 @@ Strategy CudaBatchTask::Choose() const {
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
   inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
+  inputs.adds_only = inputs.writes_only && batch_.op == Op::kAccumulate;
   // (A thread writes a key of several words as so many stores.)
   const bool writes_keys = batch_.op != Op::kUpdate && KeyWords(executor_->key_size()) > 1;
   inputs.host_can_write = !writes_keys && places_.values == Place::kPinned &&
@@ -35,6 +38,58 @@ Strategy CudaBatchTask::Choose() const {
   return ChooseStrategy(inputs);
 }
 
+bool CudaBatchTask::MayWriteOut() const {
+  if (places_.found == Place::kDevice && places_.results == Place::kDevice) return false;
+  const bool pageable = places_.found == Place::kPageable || places_.results == Place::kPageable;
+  if (pageable && !stages_) return false;
+  if (places_.results == Place::kPinned && places_.results_at == nullptr) return false;
+  if (places_.found != Place::kDevice) {
+    // (What a row of another length is written as are many small writes to the link.)
+    const std::uint32_t row = executor_->value_size();
+    if (row % 16 != 0 && row != 8) return false;
+    const auto at = reinterpret_cast<std::uintptr_t>(places_.found_at);
+    if (places_.found == Place::kPinned && (at == 0 || at % 16 != 0)) return false;
+  }
+  using Kernels = Strategy::Kernels;
+  switch (strategy_.kernels) {
+    case Kernels::kFindLong:
+    case Kernels::kSmall:
+      return true;
+    case Kernels::kFindTiles:  // (who shares a read copies the row of another find)
+      return !strategy_.shares_reads;
+    case Kernels::kFindThreads:  // (the same, but of what the cache has)
+      return batch_.results.size() <= StrategyThresholds::kChunk &&
+             (strategy_.copies_cached || !strategy_.plans_reads);
+    default:  // results are written in the order of keys
+      return false;
+  }
+}
+
+void CudaBatchTask::StageInputs() {
+  const auto stage = [&](std::span<const std::byte> array, const std::byte** at) {
+    workspace_->staged_input.Reserve(array.size());
+    std::byte* const to = workspace_->staged_input.data();
+    *at = to;
+    if (array.size() <= HostCopier::kLeftToDriver) {
+      std::memcpy(to, array.data(), array.size());
+      return;
+    }
+    const DriverTurns::Break pause;
+    executor_->Copier().CopyHost(to, array.data(), array.size());
+  };
+  const auto may_stage = [](Place place, std::span<const std::byte> array) {
+    return place == Place::kPageable && array.size() <= HostCopier::kStagedInputUpTo;
+  };
+  if (strategy_.finds() && strategy_.chunk == 0 && !ArePadded(executor_->key_size())) {
+    if (may_stage(places_.keys, batch_.keys)) stage(batch_.keys, &places_.keys_at);
+    const auto at = reinterpret_cast<std::uintptr_t>(places_.keys_at);
+    keys_there_ = places_.keys != Place::kDevice && at != 0 && at % 8 == 0;
+  } else if (strategy_.kernels == Strategy::Kernels::kSmall && !Accumulates() && !MakesValues() &&
+             may_stage(places_.values, batch_.values)) {
+    stage(batch_.values, &places_.values_at);
+  }
+}
+
 /// Chooses the strategy and allocates what it needs, so that nothing is short once it has begun.
 void CudaBatchTask::Allocate() {
   Workspace& w = *workspace_;
@@ -44,8 +99,15 @@ void CudaBatchTask::Allocate() {
     if (place != Place::kDevice) to->Reserve(array.size_bytes());
     copies |= place == Place::kPageable && array.size_bytes() > HostCopier::kLeftToDriver;
   };
+  strategy_ = Choose();
+  const std::uint64_t outputs =
+      PageableBytes(places_.results, batch_.results) + PageableBytes(places_.found, batch_.found);
+  stages_ = strategy_.chunk == 0 && outputs != 0 && outputs <= HostCopier::kStagedUpTo;
+  if (stages_) w.staged.Reserve(outputs);
+  writes_out_ = MayWriteOut();
+  StageInputs();
   reserve(places_.ops, batch_.ops, &w.ops);
-  reserve(places_.keys, batch_.keys, &w.keys);
+  if (!keys_there_) reserve(places_.keys, batch_.keys, &w.keys);
   if (ArePadded(executor_->key_size())) {
     w.padded_keys.Reserve(n * KeyWords(executor_->key_size()));
   }
@@ -58,15 +120,13 @@ void CudaBatchTask::Allocate() {
     reserve(places_.values, batch_.values, &w.values);
   }
   if (Accumulates()) w.added.Reserve(batch_.values.size());
-  reserve(places_.found, batch_.found, &w.found);
-  reserve(places_.results, batch_.results, &w.results);
+  if (!writes_out_) {
+    reserve(places_.found, batch_.found, &w.found);
+    reserve(places_.results, batch_.results, &w.results);
+  }
+  copies |= stages_ && outputs > HostCopier::kLeftToDriver;
   if (copies) executor_->Copier();  // is made
   reads_.last = static_cast<std::uint32_t>(n);
-  strategy_ = Choose();
-  const std::uint64_t outputs =
-      PageableBytes(places_.results, batch_.results) + PageableBytes(places_.found, batch_.found);
-  stages_ = strategy_.chunk == 0 && outputs != 0 && outputs <= HostCopier::kStagedUpTo;
-  if (stages_) w.staged.Reserve(outputs);
   if (strategy_.queues_reads) AllocateReads(n);
   if (strategy_.reads_by_host) host_ = executor_->TakeHostReader();
   reads_.copies_cached = strategy_.copies_cached;

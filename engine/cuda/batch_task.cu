@@ -61,16 +61,21 @@ BatchPlaces BatchPlaces::Of(const Batch& batch, std::uint32_t key_size, int devi
     return PlaceOf(array, device, name, &places.managed, &attributes);
   };
   places.ops = place(batch.ops, "ops");
-  places.keys = place(batch.keys, "keys");
-  places.values = place(batch.values, "values");
   // (In a thread that has not used CUDA yet, the runtime knows no address for its device.)
-  if (places.values == Place::kDevice) {
-    places.values_at = batch.values.data();
-  } else if (places.values == Place::kPinned) {
-    places.values_at = static_cast<const std::byte*>(attributes.devicePointer);
-  }
+  const auto address = [&](Place of, auto array) {
+    using Pointer = decltype(array.data());
+    return of == Place::kDevice   ? array.data()
+           : of == Place::kPinned ? static_cast<Pointer>(attributes.devicePointer)
+                                  : nullptr;
+  };
+  places.keys = place(batch.keys, "keys");
+  places.keys_at = address(places.keys, batch.keys);
+  places.values = place(batch.values, "values");
+  places.values_at = address(places.values, batch.values);
   places.found = place(batch.found, "found");
+  places.found_at = address(places.found, batch.found);
   places.results = place(batch.results, "results");
+  places.results_at = address(places.results, batch.results);
   if (places.keys == Place::kDevice && !ArePadded(key_size) &&
       reinterpret_cast<std::uintptr_t>(batch.keys.data()) % 8 != 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -175,6 +180,8 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
                     !ArePadded(executor_->key_size()) && !executor_->context().table.draining();
   if (keys_in_chunks_) {
     device_.keys = reinterpret_cast<const std::uint64_t*>(w.keys.data());
+  } else if (keys_there_) {
+    device_.keys = reinterpret_cast<const std::uint64_t*>(places_.keys_at);
   } else {
     PadKeys(Input(batch_.keys, places_.keys, &w.keys));
   }
@@ -182,11 +189,16 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
                    : batch_.values.empty()        ? nullptr
                    : places_.values_at != nullptr ? places_.values_at
                                                   : w.values.data();
-  device_.found = batch_.found.empty()              ? nullptr
-                  : places_.found == Place::kDevice ? batch_.found.data()
-                                                    : w.found.data();
-  device_.results = places_.results == Place::kDevice ? batch_.results.data()
-                                                      : reinterpret_cast<Result*>(w.results.data());
+  std::byte* staged = w.staged.data();
+  const auto output = [&](Place place, auto array, auto at, const DeviceArray<std::byte>& copied) {
+    using Pointer = decltype(at);
+    if (array.empty()) return Pointer{};
+    if (place == Place::kDevice || (place == Place::kPinned && writes_out_)) return at;
+    if (!writes_out_) return reinterpret_cast<Pointer>(copied.data());
+    return reinterpret_cast<Pointer>(std::exchange(staged, staged + array.size_bytes()));
+  };
+  device_.found = output(places_.found, batch_.found, places_.found_at, w.found);
+  device_.results = output(places_.results, batch_.results, places_.results_at, w.results);
   device_.effects = w.effects.data();
   device_.records = w.records.data();
   device_.digests = w.digests.data();
@@ -248,6 +260,7 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
     reads_.order.bin_shift = AddressOrder::ShiftFor(executor_->mapped_bytes() / reads_.cell_bytes);
   }
   // (The kernel that queues what is left of a filled grant comes last.)
+  reporter_.outputs_on_host = writes_out_;
   kernel_reporter_ = KernelsMayReport() && !grant.filled() ? reporter_ : Reporter{};
   if (strategy_.searches()) {
     reads_.copies.count = reinterpret_cast<std::uint32_t*>(&device_.sums->row_copies);
@@ -271,8 +284,8 @@ void CudaBatchTask::Finish() {
     CheckCuda(cudaMemcpyAsync(to, from.data(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync to the host");
   };
-  if (strategy_.chunk == 0) copy(places_.found, batch_.found, w.found);
-  copy(places_.results, batch_.results, w.results);
+  if (strategy_.chunk == 0 && !writes_out_) copy(places_.found, batch_.found, w.found);
+  if (!writes_out_) copy(places_.results, batch_.results, w.results);
   if (kernel_reporter_.words == nullptr) executor_->Report(stream_, context_, reporter_);
   CheckCuda(cudaEventRecord(w.enqueued, stream_), "cudaEventRecord");
   running_ = true;

@@ -25,8 +25,11 @@ struct BatchPlaces {
   Place values = Place::kDevice;
   Place found = Place::kDevice;
   Place results = Place::kDevice;
-  /// Where kernels read them; null: nowhere, they are copied first.
+  // Where kernels reach an array; null: nowhere, it is copied.
+  const std::byte* keys_at = nullptr;
   const std::byte* values_at = nullptr;
+  std::byte* found_at = nullptr;
+  Result* results_at = nullptr;
   bool managed = false;  ///< some array is in managed memory
 
   bool InputsOnDevice() const {
@@ -91,6 +94,12 @@ class CudaBatchTask : public BatchTask {
            (!batch_.ops.empty() || batch_.op == Op::kAccumulate);
   }
   Strategy Choose() const;
+  /// Whether kernels may write the outputs where the host reads them, as rows that each is written
+  /// as a whole, mostly once, and hardly read again.
+  bool MayWriteOut() const;
+  /// Decides whether kernels read keys, if each is read once, where the host has them. Small inputs
+  /// in pageable memory that are read so are copied to pinned memory now.
+  void StageInputs();
   /// Waits for what still writes to the workspace and arrays, which are left who knows how.
   void Abandon();
   /// For ApplyWritten. @throws Error(kGpu)
@@ -159,8 +168,8 @@ class CudaBatchTask : public BatchTask {
   /// room the side stream's kernels take.
   void ForkAndRead(const Reads& reads);
   void Join();
-  /// Takes the outputs to pinned memory, the caller's or (stages_) the workspace's, and reports
-  /// where no kernel did.
+  /// Takes the outputs to pinned memory, the caller's or (stages_) the workspace's, if kernels did
+  /// not, and reports where no kernel did.
   void Finish();
   /// Takes the rows of finds in chunks to pageable memory, while kernels run.
   void CopyChunks();
@@ -169,8 +178,9 @@ class CudaBatchTask : public BatchTask {
   /// Whether the host sees what the kernels gave back when one of them reports: nothing is copied
   /// behind them, but what the host copies.
   bool KernelsMayReport() const {
-    return places_.results != Place::kPinned && places_.found != Place::kPinned && !stages_ &&
-           !places_.managed;
+    const bool copied =
+        places_.results == Place::kPinned || places_.found == Place::kPinned || stages_;
+    return (writes_out_ || !copied) && !places_.managed;
   }
   /// Bytes of an output that is in pageable memory; 0 of another.
   template <class Array>
@@ -186,7 +196,9 @@ class CudaBatchTask : public BatchTask {
   HostWriter::Turn writer_;
   cudaStream_t stream_;
   Answers answers_;
-  bool stages_ = false;  ///< what goes to pageable memory comes to Workspace::staged first
+  bool stages_ = false;      ///< what goes to pageable memory comes to Workspace::staged first
+  bool writes_out_ = false;  ///< kernels write outputs there, or to the caller's pinned memory
+  bool keys_there_ = false;  ///< kernels read the keys at BatchPlaces::keys_at
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;

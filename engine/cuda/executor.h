@@ -94,7 +94,8 @@ struct Workspace {
   DeviceArray<std::uint32_t> dealt;                          ///< the same
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
-  PinnedArray staged;  ///< outputs that are small, on their way to pageable memory
+  PinnedArray staged;        ///< outputs that are small, on their way to pageable memory
+  PinnedArray staged_input;  ///< one that is small, from there
   DeviceArray<std::uint64_t> padded_keys;  ///< of rows that are not whole words
   DeviceArray<std::byte> initial;          ///< a constant initial value
   DeviceArray<std::byte> added;            ///< rows for sums

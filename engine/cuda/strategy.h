@@ -17,10 +17,11 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kSmallUpTo = 4096;
   /// The same with tiles of half as many lanes. No more operations have room in a block's shared
   /// memory. (2^13 operations with one write in 20 take 48 us so, in two parts 63, and grouped by
-  /// key 79.)
+  /// key 79; 2^13 inserts 73, 79 and 105.)
   static constexpr std::uint64_t kHalfTilesUpTo = 2 * kSmallUpTo;
-  /// A batch that only writes is carried out part by part, if it has up to so many parts. (Tiles of
-  /// half as many lanes write a cell as two stores: 2^13 inserts take 90 us with such, and 83 in
+  /// A larger one that only writes is carried out part by part, if it has up to so many parts, of
+  /// kSmallUpTo. (Tiles of half as many lanes write a cell as two stores: 12,288 inserts take 124
+  /// us in two parts with such, and 114 in three; 5000 accumulates 115 with such, and 92 in two
   /// parts.)
   static constexpr std::uint64_t kSmallWritingParts = 4;
   /// Up to here a batch is small, too, that adds long runs of rows (AddLongRuns; a tile of a small
@@ -157,6 +158,7 @@ struct StrategyInputs {
   std::uint64_t operations = 0;
   bool finds_only = false;
   bool writes_only = false;     ///< all operations are of one kind, which writes values
+  bool adds_only = false;       ///< that is kAccumulate
   bool adds_long_runs = false;  ///< many rows are added to the same values (FindHistory)
   bool host_can_write = false;  ///< values are in pinned memory, and the host can write cells
   bool writes_most = false;     ///< of the operations, most write a value that stays (FindHistory)
@@ -249,7 +251,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
                    : in.writes_only  ? T::kSmallWritingParts * most
                                      : std::min(T::kHalfTilesUpTo, 2 * in.tiles))) {
     s.kernels = Kernels::kSmall;
-    s.half_tiles = !in.writes_only && n > most;
+    s.half_tiles = !in.adds_only && n > most && n <= std::min(T::kHalfTilesUpTo, 2 * in.tiles);
     const std::uint64_t parts = s.half_tiles ? 1 : (n + most - 1) / most;
     s.small_part = static_cast<std::uint32_t>((n + parts - 1) / parts);
   } else if (in.has_directory && n <= T::kPlannedUpTo && (by_address || !in.reads_cells)) {

@@ -13,6 +13,17 @@ struct Reporter {
   BatchSums* next = nullptr;     ///< of the next phase: made 0 by who reports
   ReportWords* words = nullptr;  ///< null: another kernel reports
   std::uint32_t number = 0;      ///< of the report
+  bool outputs_on_host = false;  ///< kernels write the batch's outputs to host memory
+
+  /// By a thread, before it tells others, of whom one reports: what it, and those of its block that
+  /// it has synced with, wrote is seen by who sees that.
+  __device__ void Fence() const {
+    if (outputs_on_host) {
+      __threadfence_system();
+    } else {
+      __threadfence();
+    }
+  }
 };
 
 /// By a thread of the kernel that reports, before its block counts as done.
@@ -63,7 +74,7 @@ __device__ inline void ReportWhenLast(const TableContext& context, const Reporte
   bool is_last = false;
   if (threadIdx.x == 0) {
     if (blockIdx.x == 0) ClearNextSums(reporter);
-    __threadfence();  // what the block wrote is seen before it counts as done
+    reporter.Fence();  // what the block wrote is seen before it counts as done
     is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == gridDim.x;
     __threadfence();
   }

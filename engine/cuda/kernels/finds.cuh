@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     return;
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
+  if (threadIdx.x == 0 && reporter.outputs_on_host) reporter.Fence();  // (AddTo has synced)
   const GridBarrier barrier{batch.sums->blocks_arrived};
   const std::uint32_t planned = barrier.ArriveAndWait(
       1, counts.found - counts.cache_hits - counts.reads_shared, &planned_in_all);
@@ -89,6 +90,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     for (bool has_one = false; items.Next<kTilesPerBlock>(reads.queues, &item, &has_one);) {
       if (!has_one) continue;
       ReadOne(table, batch, item);
+      if (reporter.outputs_on_host) reporter.Fence();
       if (context.accelerators.cache.opens()) KeepRead(operations, batch, item);
     }
     reports = items.IsLast();
