@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "pm/thread_pool.h"
+
 namespace gpm {
 
 /// @throws Error kNoSpace, kExists or kIo: "PATH: can't WHAT: ..." @param error an errno
@@ -67,9 +69,9 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  /// How large it will be, before so many threads write it: on tmpfs it is mapped, if they are
-  /// enough.
-  void Expect(std::uint64_t bytes, unsigned threads) noexcept;
+  /// How large it will be, before these threads write it: on tmpfs it is mapped, and they make its
+  /// pages, if they are enough. @throws std::bad_alloc
+  void Expect(std::uint64_t bytes, ThreadPool& threads);
   /// @param data, offset, bytes whole pages, aligned as such @throws Error kIo, kNoSpace
   void Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset);
   /// Syncs it and gives it its name. @throws Error kExists, kIo, kNoSpace

@@ -41,7 +41,7 @@ void SnapshotWriter::Write(SnapshotHeader header, const SnapshotSource& source,
   std::memcpy(page.data(), &header, sizeof header);
   header.crc = Crc32c(page.data(), kPageBytes);
   std::memcpy(page.data(), &header, sizeof header);
-  file_.Expect(layout.file_bytes(), threads.threads());
+  file_.Expect(layout.file_bytes(), threads);
   file_.Write(page.data(), kPageBytes, 0);
 
   std::atomic<std::uint64_t> next{0};
