@@ -170,38 +170,99 @@ TEST_F(CudaTest, ArraysMayLieInAnyMemoryAtAnySize) {
   }
 }
 
-/// Who sees that a batch has ended sees what it wrote, without a call of CUDA.
+/// Who sees that a batch has ended sees what it wrote, without a call of CUDA: rows that the cache
+/// has, or that are read, and what a batch gives that also writes.
 TEST_F(CudaTest, OutputsInPinnedMemoryAreThereWhenTheBatchIs) {
-  constexpr std::size_t kBatches = 3000;
+  constexpr std::size_t kBatches = 1000;
+  constexpr std::size_t kMost = 20'000;
   std::mt19937_64 random(test::TestSeed());
-  Store store = Make();
   std::vector<std::uint64_t> keys(kKeys);
   std::vector<test::Value> values(kKeys);
   for (std::uint64_t key = 0; key < kKeys; ++key) {
     keys[key] = key;
     values[key] = test::ValueOf(key);
   }
-  std::vector<Result> inserted(kKeys);
-  ASSERT_EQ(
-      store.Insert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), inserted), 0u);
-  constexpr std::size_t kMost = 20'000;
   Placed in(Placed::kPinned, kMost * sizeof(std::uint64_t));
+  Placed given(Placed::kPinned, kMost * sizeof(test::Value));
   Placed found(Placed::kPinned, kMost * sizeof(test::Value));
   Placed results(Placed::kPinned, kMost);
   auto* const wanted = reinterpret_cast<std::uint64_t*>(in.data());
+  auto* const written = reinterpret_cast<test::Value*>(given.data());
   const auto* const rows = reinterpret_cast<const test::Value*>(found.data());
-  for (std::size_t batch = 0; batch < kBatches; ++batch) {
-    const std::size_t n = batch % 16 == 0 ? kMost : 1 + random() % 600;
-    for (std::size_t i = 0; i < n; ++i) wanted[i] = random() % kKeys;
-    std::memset(found.data(), 0xA5, n * sizeof(test::Value));
-    std::memset(results.data(), 0xA5, n);
-    store.Apply({.op = Op::kFind,
-                 .keys = in.bytes().first(n * sizeof(std::uint64_t)),
-                 .found = found.bytes().first(n * sizeof(test::Value)),
-                 .results = {reinterpret_cast<Result*>(results.data()), n}});
-    for (std::size_t k = n; k-- > 0;) {  // those that were written last first
-      ASSERT_EQ(static_cast<Result>(results.data()[k]), Result::kOk) << batch;
-      ASSERT_EQ(rows[k], values[wanted[k]]) << "batch " << batch << ", row " << k << " of " << n;
+  for (const double cached : {0.0, 1.0}) {
+    OpenOptions open = test::TestOpenOptions();
+    open.cache.fraction = cached;
+    Store store = Store::Create(NewPath(), {.value_size = test::kValueSize}, open);
+    std::vector<Result> inserted(kKeys);
+    ASSERT_EQ(
+        store.Insert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), inserted),
+        0u);
+    for (std::size_t batch = 0; batch < kBatches; ++batch) {
+      const std::size_t n = batch % 16 == 0 ? kMost : 1 + random() % 600;
+      std::vector<Op> ops(n, Op::kFind);
+      const bool writes = batch % 3 == 0 && n < kMost;  // what is there
+      for (std::size_t i = 0; i < n; ++i) {
+        wanted[i] = random() % kKeys;
+        if (writes && random() % 4 == 0) ops[i] = Op::kUpdate;
+        if (writes) written[i] = values[wanted[i]];
+      }
+      std::memset(found.data(), 0xA5, n * sizeof(test::Value));
+      std::memset(results.data(), 0xA5, n);
+      Batch finds{.op = Op::kFind,
+                  .keys = in.bytes().first(n * sizeof(std::uint64_t)),
+                  .found = found.bytes().first(n * sizeof(test::Value)),
+                  .results = {reinterpret_cast<Result*>(results.data()), n}};
+      if (writes) {
+        finds.ops = ops;
+        finds.values = given.bytes().first(n * sizeof(test::Value));
+      }
+      store.Apply(finds);
+      for (std::size_t k = n; k-- > 0;) {  // those that were written last first
+        ASSERT_EQ(static_cast<Result>(results.data()[k]), Result::kOk) << batch;
+        if (ops[k] != Op::kFind) continue;
+        ASSERT_EQ(rows[k], values[wanted[k]]) << "batch " << batch << ", row " << k << " of " << n;
+      }
+    }
+  }
+}
+
+/// Keys that are not whole words, or of several of them, and finds that ask for existence alone.
+TEST_F(CudaTest, KeysInHostMemoryMayHaveAnyLength) {
+  constexpr std::size_t kItems = 20'000;
+  for (const std::uint32_t key_size : {12u, 16u, 32u}) {
+    SCOPED_TRACE(testing::Message() << "keys of " << key_size);
+    std::vector<std::byte> keys(2 * kItems * key_size);
+    for (std::size_t i = 0; i < 2 * kItems; ++i) {
+      std::memcpy(keys.data() + i * key_size, &i, sizeof i);
+    }
+    std::vector<test::Value> values(kItems);
+    for (std::size_t i = 0; i < kItems; ++i) values[i] = test::ValueOf(i);
+    Store store = Store::Create(NewPath(), {.key_size = key_size, .value_size = test::kValueSize},
+                                test::TestOpenOptions());
+    std::vector<Result> inserted(kItems);
+    ASSERT_EQ(store.Insert(std::span(keys).first(kItems * key_size),
+                           std::as_bytes(std::span(values)), inserted),
+              0u);
+    for (const auto where : {Placed::kPageable, Placed::kPinned}) {
+      for (const std::size_t n : {std::size_t{100}, std::size_t{5000}, 2 * kItems}) {
+        const std::size_t first = kItems - n / 2;  // half of them are there
+        const std::vector<std::byte> some(keys.begin() + first * key_size,
+                                          keys.begin() + (first + n) * key_size);
+        Placed in(where, some);
+        Placed found(where, n * sizeof(test::Value));
+        for (const bool gives : {false, true}) {
+          Placed results(where, n);
+          store.Find(in.bytes(), gives ? found.bytes() : std::span<std::byte>{},
+                     {reinterpret_cast<Result*>(results.data()), n});
+          const auto outcomes = results.Contents<Result>();
+          const auto rows = found.Contents<test::Value>();
+          for (std::size_t i = 0; i < n; ++i) {
+            const bool there = first + i < kItems;
+            ASSERT_EQ(outcomes[i], there ? Result::kOk : Result::kNotFound) << n << ", " << i;
+            if (gives && there) ASSERT_EQ(rows[i], values[first + i]) << n << ", " << i;
+          }
+        }
+      }
     }
   }
 }

@@ -40,21 +40,23 @@ Strategy CudaBatchTask::Choose() const {
 
 bool CudaBatchTask::MayWriteOut() const {
   if (places_.found == Place::kDevice && places_.results == Place::kDevice) return false;
+  if (places_.managed) return false;  // no kernel of the batch's tells the host then
   const bool pageable = places_.found == Place::kPageable || places_.results == Place::kPageable;
   if (pageable && !stages_) return false;
   if (places_.results == Place::kPinned && places_.results_at == nullptr) return false;
   if (places_.found != Place::kDevice) {
-    // (What a row of another length is written as are many small writes to the link.)
-    const std::uint32_t row = executor_->value_size();
-    if (row % 16 != 0 && row != 8) return false;
+    // (A row of another length is written by many small stores.)
+    if (executor_->value_size() % 16 != 0) return false;
     const auto at = reinterpret_cast<std::uintptr_t>(places_.found_at);
     if (places_.found == Place::kPinned && (at == 0 || at % 16 != 0)) return false;
   }
   using Kernels = Strategy::Kernels;
   switch (strategy_.kernels) {
     case Kernels::kFindLong:
-    case Kernels::kSmall:
       return true;
+    case Kernels::kSmall:  // (finds of a key copy the row of the first one, from over the link)
+      return places_.found == Place::kDevice ||
+             executor_->value_size() <= StrategyThresholds::kAheadUpToBytes;
     case Kernels::kFindTiles:  // (who shares a read copies the row of another find)
       return !strategy_.shares_reads;
     case Kernels::kFindThreads:  // (the same, but of what the cache has)
@@ -67,7 +69,11 @@ bool CudaBatchTask::MayWriteOut() const {
 
 void CudaBatchTask::StageInputs() {
   const auto stage = [&](std::span<const std::byte> array, const std::byte** at) {
-    workspace_->staged_input.Reserve(array.size());
+    try {
+      workspace_->staged_input.Reserve(array.size());
+    } catch (const Error&) {
+      return;  // where such memory is short it is copied to the GPU's
+    }
     std::byte* const to = workspace_->staged_input.data();
     *at = to;
     if (array.size() <= HostCopier::kLeftToDriver) {
@@ -80,7 +86,8 @@ void CudaBatchTask::StageInputs() {
   const auto may_stage = [](Place place, std::span<const std::byte> array) {
     return place == Place::kPageable && array.size() <= HostCopier::kStagedInputUpTo;
   };
-  if (strategy_.finds() && strategy_.chunk == 0 && !ArePadded(executor_->key_size())) {
+  const bool few = batch_.results.size() <= StrategyThresholds::kChunk;
+  if (strategy_.finds() && few && !ArePadded(executor_->key_size())) {
     if (may_stage(places_.keys, batch_.keys)) stage(batch_.keys, &places_.keys_at);
     const auto at = reinterpret_cast<std::uintptr_t>(places_.keys_at);
     keys_there_ = places_.keys != Place::kDevice && at != 0 && at % 8 == 0;

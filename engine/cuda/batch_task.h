@@ -94,11 +94,11 @@ class CudaBatchTask : public BatchTask {
            (!batch_.ops.empty() || batch_.op == Op::kAccumulate);
   }
   Strategy Choose() const;
-  /// Whether kernels may write the outputs where the host reads them, as rows that each is written
-  /// as a whole, mostly once, and hardly read again.
+  /// Whether kernels may write the outputs where the host reads them: each row by few stores,
+  /// mostly once, and it is hardly read again.
   bool MayWriteOut() const;
-  /// Decides whether kernels read keys, if each is read once, where the host has them. Small inputs
-  /// in pageable memory that are read so are copied to pinned memory now.
+  /// Decides whether kernels read the keys of finds, each once or twice, where the host has them.
+  /// Small inputs in pageable memory that are read so are copied to pinned memory now.
   void StageInputs();
   /// Waits for what still writes to the workspace and arrays, which are left who knows how.
   void Abandon();

@@ -310,6 +310,7 @@ class CudaExecutor : public Executor {
   /// Begins to make what the host reads with, for a pool that is large enough.
   void PrepareHostReader();
   void LoadBatchKernels();
+  static void LoadFindKernels();
   static void LoadMaintenanceKernels();
   static void LoadCopyKernels();
   void PrepareAccelerators();
