@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "pm/annotate.h"
 #include "pm/steps.h"
@@ -252,6 +253,11 @@ class TableProbe : public StateProbe<Group, Media> {
   /// @param value value_size bytes
   GPM_HD void ReadValue(std::uint64_t reference, std::byte* value) const {
     if (table_.inline_values()) {
+      if (table_.value_size == sizeof reference &&
+          reinterpret_cast<std::uintptr_t>(value) % sizeof reference == 0) {
+        if (group_.IsLeader()) std::memcpy(__builtin_assume_aligned(value, 8), &reference, 8);
+        return;
+      }
 #ifdef __CUDA_ARCH__
 #pragma unroll 1
 #endif

@@ -45,8 +45,9 @@ bool CudaBatchTask::MayWriteOut() const {
   if (pageable && !stages_) return false;
   if (places_.results == Place::kPinned && places_.results_at == nullptr) return false;
   if (places_.found != Place::kDevice) {
-    // (A row of another length is written by many small stores.)
-    if (executor_->value_size() % 16 != 0) return false;
+    // (A row of another length, or a copy of one of 8 bytes, is written by many small stores.)
+    const std::uint32_t row = executor_->value_size();
+    if (row % 16 != 0 && (row != 8 || !strategy_.finds())) return false;
     const auto at = reinterpret_cast<std::uintptr_t>(places_.found_at);
     if (places_.found == Place::kPinned && (at == 0 || at % 16 != 0)) return false;
   }
