@@ -227,6 +227,22 @@ TEST_F(OtherWorkTest, SearchesFollowChanges) {
   });
 }
 
+TEST_F(OtherWorkTest, SmallBatchesRun) {
+  constexpr std::size_t kItems = 30'000;
+  Upserts upserts(kItems);
+  const OnDevice<Value> found(kItems);
+  Beside(Shape(2 * kItems), test::TestOpenOptions(),
+         [&](Store& store, const std::function<void()>& begin) {
+           upserts.Apply(store, 0, kItems);
+           begin();
+           for (const std::size_t n : {1, 100, 4096, 4097, 8192, 16'384}) {
+             upserts.Apply(store, 0, n);
+           }
+           upserts.Find(store, found);
+         });
+  EXPECT_EQ(found.Host(), Upserts::ValuesOf(kItems));
+}
+
 TEST_F(OtherWorkTest, ItemsAreEvicted) {
   constexpr std::size_t kBatch = 10'000;
   constexpr std::size_t kBatches = 30;

@@ -114,17 +114,7 @@ TEST(StrategyTest, WritesOfEachSize) {
     EXPECT_EQ(choose(n, true).small_part, n);
     EXPECT_TRUE(choose(n, true).half_tiles);
   }
-  for (const std::uint64_t n : {4097u, 8192u}) {
-    StrategyInputs in = Inputs(n, false);
-    in.writes_only = true;
-    EXPECT_EQ(ChooseStrategy(in).small_part, n);
-    EXPECT_TRUE(ChooseStrategy(in).half_tiles);
-    in.adds_only = true;
-    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
-    EXPECT_LE(ChooseStrategy(in).small_part, 4096u);
-    EXPECT_FALSE(ChooseStrategy(in).half_tiles);
-  }
-  for (const std::uint64_t n : {8193u, 12289u, 16384u}) {
+  for (const std::uint64_t n : {4097u, 8193u, 12289u, 16384u}) {
     StrategyInputs in = Inputs(n, false);
     in.writes_only = true;
     EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);

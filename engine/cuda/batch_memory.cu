@@ -13,7 +13,6 @@ Strategy CudaBatchTask::Choose() const {
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
   inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
-  inputs.adds_only = inputs.writes_only && batch_.op == Op::kAccumulate;
   // (A thread writes a key of several words as so many stores.)
   const bool writes_keys = batch_.op != Op::kUpdate && KeyWords(executor_->key_size()) > 1;
   inputs.host_can_write = !writes_keys && places_.values == Place::kPinned &&
@@ -45,9 +44,10 @@ bool CudaBatchTask::MayWriteOut() const {
   if (pageable && !stages_) return false;
   if (places_.results == Place::kPinned && places_.results_at == nullptr) return false;
   if (places_.found != Place::kDevice) {
-    // (A row of another length, or a copy of one of 8 bytes, is written by many small stores.)
+    // (A row of another length, or of 8 bytes by a thread, or as a copy, is many small writes.)
     const std::uint32_t row = executor_->value_size();
-    if (row % 16 != 0 && (row != 8 || !strategy_.finds())) return false;
+    const bool tiles = strategy_.kernels == Strategy::Kernels::kFindTiles;
+    if (row % 16 != 0 && (row != 8 || !tiles)) return false;
     const auto at = reinterpret_cast<std::uintptr_t>(places_.found_at);
     if (places_.found == Place::kPinned && (at == 0 || at % 16 != 0)) return false;
   }

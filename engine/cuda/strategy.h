@@ -17,12 +17,12 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kSmallUpTo = 4096;
   /// The same with tiles of half as many lanes. No more operations have room in a block's shared
   /// memory. (2^13 operations with one write in 20 take 48 us so, in two parts 63, and grouped by
-  /// key 79; 2^13 inserts 73, 79 and 105.)
+  /// key 79.)
   static constexpr std::uint64_t kHalfTilesUpTo = 2 * kSmallUpTo;
-  /// A larger one that only writes is carried out part by part, if it has up to so many parts, of
-  /// kSmallUpTo. (Tiles of half as many lanes write a cell as two stores: 12,288 inserts take 124
-  /// us in two parts with such, and 114 in three; 5000 accumulates 115 with such, and 92 in two
-  /// parts.)
+  /// A batch that only writes is carried out part by part, if it has up to so many parts. (With
+  /// tiles of half as many lanes 2^13 inserts take 73 us instead of 79; but their blocks have so
+  /// much shared memory that a multiprocessor where somebody else's kernel runs may have no room
+  /// for one, and they begin together.)
   static constexpr std::uint64_t kSmallWritingParts = 4;
   /// Up to here a batch is small, too, that adds long runs of rows (AddLongRuns; a tile of a small
   /// batch adds one row after the other, 2 M/s). (Beyond, 4096 rows for one key take 130 us instead
@@ -158,7 +158,6 @@ struct StrategyInputs {
   std::uint64_t operations = 0;
   bool finds_only = false;
   bool writes_only = false;     ///< all operations are of one kind, which writes values
-  bool adds_only = false;       ///< that is kAccumulate
   bool adds_long_runs = false;  ///< many rows are added to the same values (FindHistory)
   bool host_can_write = false;  ///< values are in pinned memory, and the host can write cells
   bool writes_most = false;     ///< of the operations, most write a value that stays (FindHistory)
@@ -251,7 +250,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
                    : in.writes_only  ? T::kSmallWritingParts * most
                                      : std::min(T::kHalfTilesUpTo, 2 * in.tiles))) {
     s.kernels = Kernels::kSmall;
-    s.half_tiles = !in.adds_only && n > most && n <= std::min(T::kHalfTilesUpTo, 2 * in.tiles);
+    s.half_tiles = !in.writes_only && n > most;
     const std::uint64_t parts = s.half_tiles ? 1 : (n + most - 1) / most;
     s.small_part = static_cast<std::uint32_t>((n + parts - 1) / parts);
   } else if (in.has_directory && n <= T::kPlannedUpTo && (by_address || !in.reads_cells)) {
