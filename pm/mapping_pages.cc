@@ -51,15 +51,16 @@ constexpr int MADV_COLLAPSE = 25;
 
 }  // namespace
 
-void MakeHugePages(std::byte* first, std::byte* last) {
+bool MakeHugePages(std::byte* first, std::byte* last) {
   const auto end = RoundDown(reinterpret_cast<std::uintptr_t>(last), kHugePageBytes);
   auto start = RoundUp(reinterpret_cast<std::uintptr_t>(first), kHugePageBytes);
-  if (start >= end) return;
+  if (start >= end) return true;
   // The kernel collapses what has at least one page; of the others it makes zeros, in place.
   for (auto extent = start; extent < end; extent += kHugePageBytes) {
-    if (madvise(reinterpret_cast<void*>(extent), kPageBytes, MADV_POPULATE_WRITE) != 0) return;
+    if (madvise(reinterpret_cast<void*>(extent), kPageBytes, MADV_POPULATE_WRITE) != 0)
+      return false;
   }
-  madvise(reinterpret_cast<void*>(start), end - start, MADV_COLLAPSE);
+  return madvise(reinterpret_cast<void*>(start), end - start, MADV_COLLAPSE) == 0;
 }
 
 std::uint64_t AllThreads() {

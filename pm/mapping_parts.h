@@ -11,7 +11,7 @@
 namespace gpm {
 
 /// What the files of Mapping share: mapping.cc (its life, and how it grows), mapping_file.cc (its
-/// file) and mapping_pages.cc (its pages).
+/// file) and mapping_pages.cc (its pages; of huge ones also for who maps other files).
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kHugePageBytes = 2 * kMiB;
@@ -30,7 +30,8 @@ inline std::uint64_t BlockBytes(const struct statfs& system) {
 /// Backs what nothing wrote yet of [first, last) with huge pages, also where the mount of a tmpfs
 /// has none by itself (they are not the default): a CPU then translates addresses several times as
 /// fast. A hint: what the kernel refuses stays as it is.
-void MakeHugePages(std::byte* first, std::byte* last);
+/// @return false: it has refused
+bool MakeHugePages(std::byte* first, std::byte* last);
 
 /// Threads that make room that somebody waits for, and that is made ahead, beside batches.
 std::uint64_t AllThreads();

@@ -34,6 +34,8 @@ namespace {
 
 /// A file that so many threads write is mapped on tmpfs; fewer are faster without.
 constexpr unsigned kMappingThreads = 4;
+/// Huge pages that a kernel may refuse before it is asked for no more.
+constexpr unsigned kMostRefused = 8;
 /// A write of so much goes to the mapping.
 constexpr std::uint64_t kMappedFrom = std::uint64_t{1} << 20;
 
@@ -53,25 +55,22 @@ bool MayHave(std::uint64_t bytes) {
   return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
 }
 
+#ifndef MAP_FIXED_NOREPLACE  // Linux 4.17; before, only a hint
+constexpr int MAP_FIXED_NOREPLACE = 0x100000;
+#endif
+
 /// Maps a file where its huge pages can be: at an address that is a multiple of theirs.
 /// @return null: it can't be mapped
 std::byte* MapAtHugePage(int fd, std::uint64_t bytes) {
-  const std::uint64_t room = RoundUp(bytes, kPageBytes) + kHugePageBytes;
-  void* const reserved =
+  const std::uint64_t room = bytes + kHugePageBytes;
+  void* const free_range =
       mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED) return nullptr;
-  auto* const first = static_cast<std::byte*>(reserved);
-  const auto address = reinterpret_cast<std::uintptr_t>(reserved);
-  std::byte* const base = first + (RoundUp(address, kHugePageBytes) - address);
-  void* const mapped = mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-  if (mapped == MAP_FAILED) {
-    munmap(reserved, room);
-    return nullptr;
-  }
-  std::byte* const end = base + RoundUp(bytes, kPageBytes);
-  if (base > first) munmap(first, static_cast<std::size_t>(base - first));
-  munmap(end, static_cast<std::size_t>(first + room - end));
-  return base;
+  if (free_range == MAP_FAILED) return nullptr;
+  munmap(free_range, room);
+  const auto at = RoundUp(reinterpret_cast<std::uintptr_t>(free_range), kHugePageBytes);
+  void* const mapped = mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+  return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
 }
 
 /// A descriptor that is closed at the end.
@@ -286,9 +285,12 @@ void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
   if (mapped_ == nullptr) return;
   mapped_bytes_ = bytes;
   std::atomic<std::uint64_t> next{0};
+  std::atomic<unsigned> refused{0};  // what is left gets small ones, as it is written
   threads.Run(threads.threads(), [&](std::size_t) {
-    for (std::uint64_t at; (at = next.fetch_add(kHugePageBytes)) < bytes;) {
-      MakeHugePages(mapped_ + at, mapped_ + std::min(at + kHugePageBytes, bytes));
+    for (std::uint64_t at;
+         refused < kMostRefused && (at = next.fetch_add(kHugePageBytes)) < bytes;) {
+      const std::uint64_t end = std::min(at + kHugePageBytes, bytes);
+      if (!MakeHugePages(mapped_ + at, mapped_ + end)) ++refused;
     }
   });
 }

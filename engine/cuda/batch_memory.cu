@@ -87,7 +87,7 @@ void CudaBatchTask::StageInputs() {
   const auto may_stage = [](Place place, std::span<const std::byte> array) {
     return place == Place::kPageable && array.size() <= HostCopier::kStagedInputUpTo;
   };
-  const bool few = batch_.results.size() <= StrategyThresholds::kChunk;
+  const bool few = batch_.results.size() < StrategyThresholds::kThreadsFrom || writes_out_;
   if (strategy_.finds() && few && !ArePadded(executor_->key_size())) {
     if (may_stage(places_.keys, batch_.keys)) stage(batch_.keys, &places_.keys_at);
     const auto at = reinterpret_cast<std::uintptr_t>(places_.keys_at);
@@ -111,7 +111,13 @@ void CudaBatchTask::Allocate() {
   const std::uint64_t outputs =
       PageableBytes(places_.results, batch_.results) + PageableBytes(places_.found, batch_.found);
   stages_ = strategy_.chunk == 0 && outputs != 0 && outputs <= HostCopier::kStagedUpTo;
-  if (stages_) w.staged.Reserve(outputs);
+  if (stages_) {
+    try {
+      w.staged.Reserve(outputs);
+    } catch (const Error&) {
+      stages_ = false;  // where such memory is short they come in pieces
+    }
+  }
   writes_out_ = MayWriteOut();
   StageInputs();
   reserve(places_.ops, batch_.ops, &w.ops);

@@ -20,7 +20,7 @@ struct StrategyThresholds {
   /// key 79.)
   static constexpr std::uint64_t kHalfTilesUpTo = 2 * kSmallUpTo;
   /// A batch that only writes is carried out part by part, if it has up to so many parts. (With
-  /// tiles of half as many lanes 2^13 inserts take 73 us instead of 79; but their blocks have so
+  /// tiles of half as many lanes 2^13 inserts take 7% less time; but their blocks have so
   /// much shared memory that a multiprocessor where somebody else's kernel runs may have no room
   /// for one, and they begin together.)
   static constexpr std::uint64_t kSmallWritingParts = 4;
