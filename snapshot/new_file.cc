@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/file_access.h"
 #include "pm/format.h"
 #include "pm/mapping_parts.h"
@@ -34,8 +35,12 @@ namespace {
 
 /// A file that so many threads write is mapped on tmpfs; fewer are faster without.
 constexpr unsigned kMappingThreads = 4;
-/// Huge pages that a kernel may refuse before it is asked for no more.
-constexpr unsigned kMostRefused = 8;
+/// A huge page that took longer: small ones are faster. Where memory is in pieces, the kernel has
+/// to move some of them for each huge page. (On a machine of 16 cores, whose memory was not, eight
+/// threads took 0.6 ms each, on one of two cores four took 0.5, or 5 to 8.)
+constexpr double kSlowSeconds = 2e-3;
+/// If so many are slow, and most, the rest of a file gets small ones, as it is written.
+constexpr unsigned kFewestSlow = 8;
 /// A write of so much goes to the mapping.
 constexpr std::uint64_t kMappedFrom = std::uint64_t{1} << 20;
 
@@ -285,12 +290,16 @@ void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
   if (mapped_ == nullptr) return;
   mapped_bytes_ = bytes;
   std::atomic<std::uint64_t> next{0};
-  std::atomic<unsigned> refused{0};  // what is left gets small ones, as it is written
+  std::atomic<unsigned> made{0};
+  std::atomic<unsigned> slow{0};  // of those, or refused
+  const auto pays = [&] { return slow < kFewestSlow || 2 * slow < made; };
   threads.Run(threads.threads(), [&](std::size_t) {
-    for (std::uint64_t at;
-         refused < kMostRefused && (at = next.fetch_add(kHugePageBytes)) < bytes;) {
-      const std::uint64_t end = std::min(at + kHugePageBytes, bytes);
-      if (!MakeHugePages(mapped_ + at, mapped_ + end)) ++refused;
+    for (std::uint64_t at; pays() && (at = next.fetch_add(kHugePageBytes)) < bytes;) {
+      const auto start = Clock::now();
+      const bool is_huge =
+          MakeHugePages(mapped_ + at, mapped_ + std::min(at + kHugePageBytes, bytes));
+      ++made;
+      if (!is_huge || SecondsSince(start) > kSlowSeconds) ++slow;
     }
   });
 }
