@@ -36,8 +36,8 @@ namespace {
 /// A file that so many threads write is mapped on tmpfs; fewer are faster without.
 constexpr unsigned kMappingThreads = 4;
 /// A huge page that took longer: small ones are faster. Where memory is in pieces, the kernel has
-/// to move some of them for each huge page. (On a machine of 16 cores, whose memory was not, eight
-/// threads took 0.6 ms each, on one of two cores four took 0.5, or 5 to 8.)
+/// to move some of them for each huge page. (On a machine of 16 cores eight threads took 0.6 ms
+/// each; on one of two cores one thread took 5 at some times.)
 constexpr double kSlowSeconds = 2e-3;
 /// If so many are slow, and most, the rest of a file gets small ones, as it is written.
 constexpr unsigned kFewestSlow = 8;

@@ -1,4 +1,4 @@
-// Batches whose arrays lie in host memory: small ones read keys, and write outputs, there.
+// Batches whose arrays lie in host memory, where kernels of small ones read and write them.
 
 #include <gtest/gtest.h>
 
@@ -20,6 +20,7 @@ namespace {
 
 using test::CudaTest;
 using test::Placed;
+using test::Versions;
 
 constexpr std::uint64_t kKeys = 60'000;       ///< of which half are there at first
 constexpr std::size_t kGuard = 64;            ///< bytes around an output
@@ -55,7 +56,7 @@ class Guarded {
 class Model {
  public:
   Model(const std::string& path, std::uint32_t value_size, double cached)
-      : value_size_(value_size), random_(test::TestSeed()), versions_(kKeys) {
+      : value_size_(value_size), random_(test::TestSeed()), versions_(kKeys, value_size) {
     CreateOptions create;
     create.value_size = value_size;
     OpenOptions open = test::TestOpenOptions();
@@ -87,24 +88,7 @@ class Model {
   /// @param anywhere arrays lie anywhere, at addresses of any alignment; else in host memory
   void Apply(const std::vector<Op>& ops, const std::vector<std::uint64_t>& keys, bool anywhere) {
     const std::size_t n = keys.size();
-    std::vector<std::byte> rows(n * value_size_);
-    std::vector<std::byte> expected(n * value_size_);
-    std::vector<Result> results(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      std::uint64_t& version = versions_[keys[i]];
-      const bool present = version != 0;
-      test::FillRow(rows.data() + i * value_size_, value_size_, keys[i], ++version_);
-      if (present) {
-        test::FillRow(expected.data() + i * value_size_, value_size_, keys[i], version);
-      }
-      const bool writes = ops[i] == Op::kUpsert || (ops[i] == Op::kUpdate && present) ||
-                          (ops[i] == Op::kInsert && !present);
-      if (writes) version = version_;
-      if (ops[i] == Op::kErase) version = 0;
-      results[i] = ops[i] == Op::kInsert && present                             ? Result::kExists
-                   : !present && ops[i] != Op::kInsert && ops[i] != Op::kUpsert ? Result::kNotFound
-                                                                                : Result::kOk;
-    }
+    const Versions::Planned planned = versions_.Plan(ops, keys);
     const auto where = [&] {
       return anywhere ? static_cast<Placed::Where>(random_() % Placed::kWays) : Placed::kPageable;
     };
@@ -115,8 +99,8 @@ class Model {
     const bool gives = !one_kind || ops.front() == Op::kFind;
     Placed key_array(where(), keys);
     Placed op_array(where(), ops);
-    Placed row_array(where(), rows);
-    Guarded found(where(), gives ? rows.size() : 0, shift(8));
+    Placed row_array(where(), planned.rows);
+    Guarded found(where(), gives ? planned.rows.size() : 0, shift(8));
     Guarded result_array(where(), n, shift(1));
     Batch batch{.op = ops.front(), .keys = key_array.bytes()};
     if (!one_kind) batch.ops = {reinterpret_cast<const Op*>(op_array.data()), n};
@@ -132,11 +116,11 @@ class Model {
       store_->ApplyAsync(batch, stream).Wait();
     }
     const std::vector<std::byte> gave = result_array.Contents();
-    ASSERT_EQ(std::memcmp(gave.data(), results.data(), n), 0) << n << " operations";
+    ASSERT_EQ(std::memcmp(gave.data(), planned.results.data(), n), 0) << n << " operations";
     const std::vector<std::byte> read = found.Contents();
     for (std::size_t i = 0; gives && i < n; ++i) {
-      if (ops[i] != Op::kFind || results[i] != Result::kOk) continue;
-      ASSERT_EQ(std::memcmp(read.data() + i * value_size_, expected.data() + i * value_size_,
+      if (ops[i] != Op::kFind || planned.results[i] != Result::kOk) continue;
+      ASSERT_EQ(std::memcmp(read.data() + i * value_size_, planned.found.data() + i * value_size_,
                             value_size_),
                 0)
           << n << " operations, key " << keys[i];
@@ -146,8 +130,7 @@ class Model {
  private:
   std::uint32_t value_size_;
   std::mt19937_64 random_;
-  std::uint64_t version_ = 0;
-  std::vector<std::uint64_t> versions_;  ///< of each key's value; 0: it is not there
+  Versions versions_;
   std::optional<Store> store_;
 };
 

@@ -27,17 +27,18 @@ namespace {
 using test::CudaTest;
 using test::OnDevice;
 using test::Placed;
+using test::Versions;
 
 constexpr std::size_t kKeys = 400'000;
 constexpr auto kSoon = std::chrono::seconds(60);
 
-/// A store, and what it should hold: the version of each key's value, 0 of one that is not there.
+/// A store, and what it should hold.
 class Checked {
  public:
   enum class Kept { kDirectory, kValues };  ///< in GPU memory
   Checked(const std::string& path, std::uint32_t value_size, Kept kept, std::size_t keys,
           bool by_host = true)
-      : value_size_(value_size), versions_(2 * keys) {
+      : value_size_(value_size), versions_(2 * keys, value_size) {
     CreateOptions create;
     create.value_size = value_size;
     OpenOptions open = test::TestOpenOptions();
@@ -50,31 +51,15 @@ class Checked {
   }
   Store& store() { return *store_; }
 
-  struct Planned {
-    std::vector<std::byte> rows;
-    std::vector<Result> results;
-  };
   /// What a batch is to write and to answer; it is to be applied next.
-  Planned Plan(Op op, const std::vector<std::uint64_t>& keys) {
-    Planned planned{std::vector<std::byte>(keys.size() * value_size_),
-                    std::vector<Result>(keys.size())};
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      test::FillRow(planned.rows.data() + i * value_size_, value_size_, keys[i], ++version_);
-      std::uint64_t& version = versions_[keys[i]];
-      const bool present = version != 0;
-      const bool writes = op == Op::kUpsert || (op == Op::kUpdate) == present;
-      if (writes) version = version_;
-      planned.results[i] = writes              ? Result::kOk
-                           : op == Op::kInsert ? Result::kExists
-                                               : Result::kNotFound;
-    }
-    return planned;
+  Versions::Planned Plan(Op op, const std::vector<std::uint64_t>& keys) {
+    return versions_.Plan(std::vector<Op>(keys.size(), op), keys);
   }
 
   /// Applies a batch, the keys and values of which lie there, and checks its results.
   void Apply(Op op, const std::vector<std::uint64_t>& keys, Placed::Where where) {
-    const std::uint64_t first = version_;
-    const Planned planned = Plan(op, keys);
+    const std::uint64_t first = versions_.newest();
+    const Versions::Planned planned = Plan(op, keys);
     Placed in(where, keys);
     Placed values(where, planned.rows);
     Placed results(where, std::vector<std::byte>(keys.size() * sizeof(Result), std::byte{0x77}));
@@ -95,12 +80,12 @@ class Checked {
   void Erase(const std::vector<std::uint64_t>& keys) {
     std::vector<Result> results(keys.size());
     store_->Erase(std::as_bytes(std::span(keys)), results);
-    for (const std::uint64_t key : keys) versions_[key] = 0;
+    Plan(Op::kErase, keys);
   }
 
   /// Finds all keys, and compares their values.
   void Compare() {
-    std::vector<std::uint64_t> keys(versions_.size());
+    std::vector<std::uint64_t> keys(versions_.keys());
     std::iota(keys.begin(), keys.end(), 0);
     Placed in(Placed::kDevice, keys);
     Placed found(Placed::kDevice, keys.size() * value_size_);
@@ -110,12 +95,12 @@ class Checked {
     std::vector<std::byte> expected(value_size_);
     std::uint64_t items = 0;
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      ASSERT_EQ(results[i], versions_[i] != 0 ? Result::kOk : Result::kNotFound) << "key " << i;
-      if (versions_[i] == 0) continue;
+      ASSERT_EQ(results[i], versions_.of(i) != 0 ? Result::kOk : Result::kNotFound) << "key " << i;
+      if (versions_.of(i) == 0) continue;
       ++items;
-      test::FillRow(expected.data(), value_size_, i, versions_[i]);
+      test::FillRow(expected.data(), value_size_, i, versions_.of(i));
       ASSERT_EQ(std::memcmp(rows.data() + i * value_size_, expected.data(), value_size_), 0)
-          << "key " << i << ", version " << versions_[i];
+          << "key " << i << ", version " << versions_.of(i);
     }
     const StoreStats stats = store_->Stats();
     EXPECT_EQ(stats.items, items);
@@ -128,8 +113,7 @@ class Checked {
 
  private:
   std::uint32_t value_size_;
-  std::uint64_t version_ = 0;
-  std::vector<std::uint64_t> versions_;
+  Versions versions_;
   std::optional<Store> store_;
 };
 
@@ -261,7 +245,7 @@ TEST_F(HostWriterTest, InAThreadThatHasNotUsedCuda) {
   for (std::uint64_t batch = 0; batch < 2; ++batch) {
     std::vector<std::uint64_t> keys(140'000);
     std::iota(keys.begin(), keys.end(), kKeys + batch * keys.size());
-    const Checked::Planned planned = checked.Plan(Op::kUpsert, keys);
+    const Versions::Planned planned = checked.Plan(Op::kUpsert, keys);
     Placed in(Placed::kPinned, keys);
     Placed values(Placed::kPinned, planned.rows);
     std::vector<Result> results(keys.size());

@@ -130,6 +130,51 @@ inline ::testing::AssertionResult IsRowOf(std::span<const std::byte> row, std::u
                                        << whole << ", not from " << least << " to " << most;
 }
 
+/// What a store should hold of the keys from 0 on: the version by which FillRow makes its value; 0
+/// of a key that is not there.
+class Versions {
+ public:
+  Versions(std::size_t keys, std::uint32_t value_size) : value_size_(value_size), of_(keys) {}
+  std::size_t keys() const { return of_.size(); }
+  std::uint64_t of(std::uint64_t key) const { return of_[key]; }
+  std::uint64_t newest() const { return newest_; }
+
+  /// A batch that is to be applied next.
+  struct Planned {
+    std::vector<std::byte> rows;   ///< for those that write, each of a version of its own
+    std::vector<std::byte> found;  ///< rows of finds that find; empty when all else than finds
+    std::vector<Result> results;
+  };
+  /// @param ops kinds, of finds, inserts, updates, upserts and erases
+  Planned Plan(const std::vector<Op>& ops, const std::vector<std::uint64_t>& keys) {
+    const std::size_t bytes = keys.size() * value_size_;
+    const bool finds = std::ranges::find(ops, Op::kFind) != ops.end();
+    Planned planned{std::vector<std::byte>(bytes), std::vector<std::byte>(finds ? bytes : 0),
+                    std::vector<Result>(keys.size())};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      std::uint64_t& version = of_[keys[i]];
+      const bool present = version != 0;
+      const std::size_t row = i * value_size_;
+      FillRow(planned.rows.data() + row, value_size_, keys[i], ++newest_);
+      if (ops[i] == Op::kFind && present) {
+        FillRow(planned.found.data() + row, value_size_, keys[i], version);
+      }
+      const bool inserts = ops[i] == Op::kUpsert || ops[i] == Op::kInsert;
+      planned.results[i] = ops[i] == Op::kInsert && present ? Result::kExists
+                           : present || inserts             ? Result::kOk
+                                                            : Result::kNotFound;
+      if (planned.results[i] != Result::kOk || ops[i] == Op::kFind) continue;
+      version = ops[i] == Op::kErase ? 0 : newest_;
+    }
+    return planned;
+  }
+
+ private:
+  std::uint32_t value_size_;
+  std::uint64_t newest_ = 0;
+  std::vector<std::uint64_t> of_;
+};
+
 class CudaTest : public PoolTest {
  protected:
   const std::string& PoolPath() {
