@@ -42,8 +42,7 @@ struct KeyRunTask {
   std::uint32_t cell = 0;               ///< for it; 0: none
   std::uint32_t written = kNoPosition;  ///< the operation whose value the cell has already
   const std::uint64_t* made_of = nullptr;  ///< as in Addends
-  const std::uint32_t* members = nullptr;  ///< of a small batch: a bit for each of its operations
-  std::uint32_t member_words = 0;
+  RowsOfKey members{};                     ///< of a small batch: its operations
 };
 
 /// Where the tiles of a block take cells from; in memory that they share.
@@ -166,9 +165,8 @@ GPM_HD inline Addends AddendsOf(const Batch& batch, const KeyRunTask& task,
   addends.rows = batch.ValueOf(0, value_size);
   if (task.uses == 1) {
     addends.rows = batch.ValueOf(task.last, value_size);
-  } else if (task.members != nullptr) {
-    addends.bits = task.members;
-    addends.count = task.member_words;
+  } else if (task.members.owners != nullptr) {
+    addends.of_key = task.members;
   } else {
     addends.order = batch.order + task.effect.first;
     addends.count = task.uses;

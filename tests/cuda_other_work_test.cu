@@ -65,10 +65,12 @@ class OtherWork {
 class Upserts {
  public:
   explicit Upserts(std::size_t n)
-      : size_(n), keys_(Numbers(n)), values_(ValuesOf(n)), results_(n) {}
-  void Apply(Store& store, std::size_t first, std::size_t n) {
+      : size_(n), keys_(Numbers(n)), values_(ValuesOf(n)), results_(n), kinds_(KindsOf(n)) {}
+  /// @param with_finds only one operation in 20 upserts, the others find
+  void Apply(Store& store, std::size_t first, std::size_t n, bool with_finds = false) {
     store.Apply(
         {.op = Op::kUpsert,
+         .ops = {kinds_.data() + first, with_finds ? n : 0},
          .keys = keys_.In().subspan(first * sizeof(std::uint64_t), n * sizeof(std::uint64_t)),
          .values = values_.In().subspan(first * sizeof(Value), n * sizeof(Value)),
          .results = {results_.data() + first, n}});
@@ -98,11 +100,17 @@ class Upserts {
     std::iota(numbers.begin(), numbers.end(), 1);
     return numbers;
   }
+  static std::vector<Op> KindsOf(std::size_t n) {
+    std::vector<Op> kinds(n, Op::kFind);
+    for (std::size_t i = 0; i < n; i += 20) kinds[i] = Op::kUpsert;
+    return kinds;
+  }
 
   const std::size_t size_;
   const OnDevice<std::uint64_t> keys_;
   const OnDevice<Value> values_;
   const OnDevice<Result> results_;
+  const OnDevice<Op> kinds_;
 };
 
 /// A capture that goes on while this lives: of a CUDA graph, as torch makes one.
@@ -227,8 +235,6 @@ TEST_F(OtherWorkTest, SearchesFollowChanges) {
   });
 }
 
-// (Batches of 4097 to 8192 operations of several kinds wait: docs/PERFORMANCE.md, "Beside a
-// refresh".)
 TEST_F(OtherWorkTest, SmallBatchesThatWriteRun) {
   constexpr std::size_t kItems = 30'000;
   Upserts upserts(kItems);
@@ -237,8 +243,9 @@ TEST_F(OtherWorkTest, SmallBatchesThatWriteRun) {
          [&](Store& store, const std::function<void()>& begin) {
            upserts.Apply(store, 0, kItems);
            begin();
-           for (const std::size_t n : {1, 100, 4096, 4097, 8192, 16'384}) {
+           for (const std::size_t n : {1, 100, 4096, 4097, 8192, 8193, 16'384}) {
              upserts.Apply(store, 0, n);
+             upserts.Apply(store, 0, n, true);
            }
            upserts.Find(store, found);
          });

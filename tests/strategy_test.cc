@@ -114,9 +114,13 @@ TEST(StrategyTest, WritesOfEachSize) {
     EXPECT_EQ(choose(n, true).small_part, n);
     EXPECT_TRUE(choose(n, true).half_tiles);
   }
-  for (const std::uint64_t n : {4097u, 8193u, 12289u, 16384u}) {
+  for (const std::uint64_t n : {4097u, 8192u, 8193u, 12289u, 16384u}) {
     StrategyInputs in = Inputs(n, false);
     in.writes_only = true;
+    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
+    EXPECT_EQ(ChooseStrategy(in).half_tiles, n <= 8192);
+    EXPECT_LE(ChooseStrategy(in).small_part, n <= 8192 ? n : 4096u);
+    in.accumulates = true;
     EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
     EXPECT_LE(ChooseStrategy(in).small_part, 4096u);
     EXPECT_FALSE(ChooseStrategy(in).half_tiles);
@@ -312,7 +316,7 @@ TEST(StrategyTest, ReadsAreSharedWhereThatPays) {
 
 /// What the kernels rely on, for all inputs.
 TEST(StrategyTest, Invariants) {
-  for (std::uint32_t bits = 0; bits < 512; ++bits) {
+  for (std::uint32_t bits = 0; bits < 2048; ++bits) {
     for (std::uint64_t n = 1; n < std::uint64_t{1} << 32; n = n * 3 / 2 + 1) {
       StrategyInputs in = Inputs(n, (bits & 1) != 0);
       in.reads_cells = (bits & 2) != 0;
@@ -322,6 +326,8 @@ TEST(StrategyTest, Invariants) {
       in.access.combine = (bits & 32) != 0;
       in.shares = (bits & 128) != 0;
       in.to_host = (bits & 256) != 0;
+      in.writes_only = !in.finds_only && (bits & 512) != 0;
+      in.accumulates = in.writes_only && (bits & 1024) != 0;
       if ((bits & 64) != 0) in.pool_bytes = in.access.dealt_up_to + 1;
       const Strategy s = ChooseStrategy(in);
       SCOPED_TRACE(testing::Message() << "bits " << bits << ", " << n << " operations");

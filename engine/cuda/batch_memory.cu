@@ -13,6 +13,7 @@ Strategy CudaBatchTask::Choose() const {
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
   inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
+  inputs.accumulates = inputs.writes_only && batch_.op == Op::kAccumulate;
   // (A thread writes a key of several words as so many stores.)
   const bool writes_keys = batch_.op != Op::kUpdate && KeyWords(executor_->key_size()) > 1;
   inputs.host_can_write = !writes_keys && places_.values == Place::kPinned &&

@@ -15,14 +15,13 @@ struct StrategyThresholds {
   /// A batch of up to so many operations is small: each operation is compared with all others, and
   /// one kernel does everything.
   static constexpr std::uint64_t kSmallUpTo = 4096;
-  /// The same with tiles of half as many lanes. No more operations have room in a block's shared
-  /// memory. (2^13 operations with one write in 20 take 48 us so, in two parts 63, and grouped by
-  /// key 79.)
+  /// The same with tiles of half as many lanes, but for what accumulates, as such a tile adds half
+  /// as fast. (2^13 operations with one write in 20 take 48 us so, in two parts 63, and grouped by
+  /// key 79; 4352 inserts take 48, in two parts 60.)
   static constexpr std::uint64_t kHalfTilesUpTo = 2 * kSmallUpTo;
-  /// A batch that only writes is carried out part by part, if it has up to so many parts. (With
-  /// tiles of half as many lanes 2^13 inserts take 7% less time; but their blocks have so
-  /// much shared memory that a multiprocessor where somebody else's kernel runs may have no room
-  /// for one, and they begin together.)
+  /// Beyond, a batch that only writes is carried out part by part, if it has up to so many parts.
+  /// (Parts of 2^13 with tiles of half as many lanes take as long at 8448 operations, and longer
+  /// at 12288.)
   static constexpr std::uint64_t kSmallWritingParts = 4;
   /// Up to here a batch is small, too, that adds long runs of rows (AddLongRuns; a tile of a small
   /// batch adds one row after the other, 2 M/s). (Beyond, 4096 rows for one key take 130 us instead
@@ -158,6 +157,7 @@ struct StrategyInputs {
   std::uint64_t operations = 0;
   bool finds_only = false;
   bool writes_only = false;     ///< all operations are of one kind, which writes values
+  bool accumulates = false;     ///< and which accumulates
   bool adds_long_runs = false;  ///< many rows are added to the same values (FindHistory)
   bool host_can_write = false;  ///< values are in pinned memory, and the host can write cells
   bool writes_most = false;     ///< of the operations, most write a value that stays (FindHistory)
@@ -250,7 +250,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
                    : in.writes_only  ? T::kSmallWritingParts * most
                                      : std::min(T::kHalfTilesUpTo, 2 * in.tiles))) {
     s.kernels = Kernels::kSmall;
-    s.half_tiles = !in.writes_only && n > most;
+    s.half_tiles = n > most && n <= 2 * most && !in.accumulates;
     const std::uint64_t parts = s.half_tiles ? 1 : (n + most - 1) / most;
     s.small_part = static_cast<std::uint32_t>((n + parts - 1) / parts);
   } else if (in.has_directory && n <= T::kPlannedUpTo && (by_address || !in.reads_cells)) {

@@ -117,8 +117,7 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
   }
   const bool one_by_one = attempt.final || run.before.collided() || run.collides;
   task->active = !one_by_one;
-  task->members = runs.equal[runs.numbers[tile]];
-  task->member_words = Shape::kUpTo / 32;
+  task->members = runs.OnKeyOf(tile);
   return one_by_one;
 }
 
@@ -235,15 +234,10 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
         TeamOfTiles<Workers>(), operations, batch, Reads{}, NoCells{}, task,
         ReadersReadApart<typename Shape::Group>{deals, group, reads, barrier, &old_values});
     if (one_by_one) {  // now that no tile of the block has a lock
-      const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
+      const RowsOfKey on_key = runs.OnKeyOf(tile_number);
       ApplyOneByOne<Shape::kLanes>(
           context, batch, OneByOne{task.record, i, attempt.final}, &counts,
-          [equal, i](std::uint32_t position) {
-            do {
-              ++position;
-            } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
-            return position;
-          });
+          [on_key, i](std::uint32_t position) { return on_key.After(position, i); });
     }
   } else if (deals) {
     old_values.Read(table, batch, reads, barrier, begun);

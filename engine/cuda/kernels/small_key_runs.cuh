@@ -53,17 +53,17 @@ __device__ inline bool HaveOtherKeys(const DeviceBatch& batch, std::uint32_t key
 }
 
 /// Whether some operations are on another key than operation i, by a warp.
-/// @param on_key a bit for each operation to compare, in kWords words
+/// @param on_key the operations to compare, in kWords words
 template <std::uint32_t kWords>
 __device__ GPM_NOINLINE bool MeetsOtherKeys(const DeviceBatch& batch, std::uint32_t key_words,
-                                            std::uint32_t i, const std::uint32_t* on_key) {
+                                            std::uint32_t i, RowsOfKey on_key) {
   constexpr std::uint32_t kAtOnce = 4;  // words, of which a thread compares an operation each
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint64_t* const key = batch.KeyOf(i, key_words);
   bool differs = false;
 #pragma unroll 1
   for (std::uint32_t first = 0; first < kWords; first += 32) {
-    const std::uint32_t own = on_key[first + lane];
+    const std::uint32_t own = on_key.Word(first + lane);
 #pragma unroll 1
     for (std::uint32_t words = __ballot_sync(~0u, own != 0); words != 0;) {
       const std::uint64_t* other[kAtOnce];
@@ -91,6 +91,8 @@ __device__ GPM_NOINLINE bool MeetsOtherKeys(const DeviceBatch& batch, std::uint3
 template <class Shape>
 struct BlockKeyRuns {
   static constexpr std::uint32_t kTiles = Shape::kTiles;
+  static constexpr std::uint32_t kNumberBits = kTiles == 32 ? 5 : 6;
+  static_assert(kTiles == 1 << kNumberBits);
   static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTiles digests
   static constexpr std::uint32_t kPlaces = 1 << kPlaceBits;
   static constexpr std::uint32_t kWords = Shape::kUpTo / 32;
@@ -99,9 +101,13 @@ struct BlockKeyRuns {
 
   std::uint64_t digests[kTiles];
   std::uint32_t numbers[kTiles];             ///< of each tile's digest: equal for equal digests
+  bool several[kTiles];                      ///< of a number: it has more than one operation
   alignas(16) std::uint16_t table[kPlaces];  ///< the digest's number + 1; 0: none
   // Operations, a bit each:
-  alignas(16) std::uint32_t equal[kTiles][kWords];  ///< those on the key of a number
+  /// Which are on a key of the block's own, and on which (RowsOfKey). (A row of bits for each key
+  /// would be so much that a multiprocessor where somebody else's kernel runs has no room for it:
+  /// how it divides its memory is settled while one does.)
+  alignas(16) std::uint32_t owners[kNumberBits + 1][kWords];
   alignas(16) std::uint32_t finds[kWords];
   alignas(16) std::uint32_t inserts[kWords];  ///< and so on (KindBits)
   alignas(16) std::uint32_t updates[kWords];
@@ -113,6 +119,10 @@ struct BlockKeyRuns {
   std::uint32_t first;     ///< of the block's own operations
   std::uint32_t of_block;  ///< how many there are, but for the last block
 
+  /// The operations on the key of one of the block's own.
+  __device__ RowsOfKey OnKeyOf(std::uint32_t own_number) const {
+    return RowsOfKey{owners[0], kWords, kNumberBits, numbers[own_number]};
+  }
   /// Whether an operation of the block's own writes.
   __device__ bool Writes(std::uint32_t own_number) const {
     return (WritersIn(own_number / 32) >> own_number % 32 & 1) != 0;
@@ -147,13 +157,14 @@ struct BlockKeyRuns {
       kind[k] = i < batch.count ? batch.KindOf(i) : Op::kFind;
     }
     Clear(table);
-    Clear(equal);
+    Clear(owners[kNumberBits]);
     Clear(finds);
     Clear(inserts);
     Clear(updates);
     Clear(erases);
     Clear(adds);
     const std::uint32_t own_first = blockIdx.x * own_count;
+    if (threadIdx.x < kTiles) several[threadIdx.x] = false;
     if (threadIdx.x == 0) {
       has_adds = false;
       first = own_first;
@@ -181,7 +192,7 @@ struct BlockKeyRuns {
     __syncthreads();
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
-      if (k * kSmallThreads >= batch.count) break;  // bits of the rest are 0
+      if (k * kSmallThreads >= batch.count) break;  // the rest have no number, and no kind
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
       const std::uint32_t word = i / 32;
       const std::uint32_t bits = KindBits::Of(kind[k], batch.HasValueFor(kind[k]));
@@ -191,6 +202,19 @@ struct BlockKeyRuns {
       const std::uint32_t erase = __ballot_sync(~0u, (bits & KindBits::kErases) != 0);
       const std::uint32_t add =
           __ballot_sync(~0u, kind[k] == Op::kAccumulate && (bits & KindBits::kUpdates) != 0);
+      std::uint32_t number = kNoNumber;
+      if (i < batch.count) {
+        std::uint32_t at = place_of(digest[k]);
+        for (std::uint32_t there = table[at]; there != 0; there = table[at]) {
+          if (digests[there - 1] == digest[k]) {
+            number = there - 1;
+            break;
+          }
+          at = (at + 1) % kPlaces;
+        }
+        if (number != kNoNumber && i != own_first + number) several[number] = true;
+      }
+      const std::uint32_t owned = __ballot_sync(~0u, number != kNoNumber);
       if (threadIdx.x % 32 == 0) {
         finds[word] = find;
         inserts[word] = insert;
@@ -198,15 +222,13 @@ struct BlockKeyRuns {
         erases[word] = erase;
         adds[word] = add;
         if (add != 0) has_adds = true;
+        owners[kNumberBits][word] = owned;
       }
-      if (i >= batch.count) continue;
-      std::uint32_t at = place_of(digest[k]);
-      for (std::uint32_t there = table[at]; there != 0; there = table[at]) {
-        if (digests[there - 1] == digest[k]) {
-          atomicOr(&equal[there - 1][word], 1u << (i % 32));
-          break;
-        }
-        at = (at + 1) % kPlaces;
+      if (owned == 0) continue;  // nobody looks at their numbers
+#pragma unroll
+      for (std::uint32_t bit = 0; bit < kNumberBits; ++bit) {
+        const std::uint32_t plane = __ballot_sync(~0u, (number >> bit & 1) != 0);
+        if (threadIdx.x % 32 == 0) owners[bit][word] = plane;
       }
     }
     __syncthreads();
@@ -231,7 +253,11 @@ struct BlockKeyRuns {
     for (std::uint32_t number = threadIdx.x / 32; number < of_block; number += kWarps) {
       const std::uint32_t i = first + number;
       if (i >= batch.count) continue;
-      const std::uint32_t* const on_key = equal[numbers[number]];
+      if (!several[numbers[number]]) {
+        if (threadIdx.x % 32 == 0) own[number] = RunOfOne(i);
+        continue;
+      }
+      const RowsOfKey on_key = OnKeyOf(number);
       const bool compares = FindRun(i, on_key, &own[number]) && key_words > 1;
       if (!compares || !MeetsOtherKeys<kWords>(batch, key_words, i, on_key)) continue;
       if (threadIdx.x % 32 == 0) own[number].collides = true;
@@ -240,6 +266,8 @@ struct BlockKeyRuns {
   }
 
  private:
+  static constexpr std::uint32_t kNoNumber = ~0u;
+
   /// Those of 32 operations from the block's own on that write, a bit each.
   __device__ std::uint32_t WritersIn(std::uint32_t word) const {
     const auto writers = [this](std::uint32_t at) {
@@ -276,10 +304,28 @@ struct BlockKeyRuns {
     }
   }
 
+  /// Of an operation that is alone on its key.
+  __device__ OperationInKeyRun RunOfOne(std::uint32_t i) const {
+    const auto in = [i](const std::uint32_t* words) { return (words[i / 32] >> i % 32 & 1) != 0; };
+    const bool gives = in(finds);
+    const KeyRunEffect upto = EffectOfOne(i, in(inserts), in(updates), in(erases));
+    return OperationInKeyRun{KeyRunEffect{kUnchanged, kUnchanged, i, gives ? i : kNoPosition},
+                             in(adds) ? kRemoved : upto.if_absent,
+                             upto.if_present,
+                             1,
+                             true,
+                             gives && upto.if_present == kUnchanged,
+                             false};
+  }
   /// @return whether it is the last one of several
-  __device__ bool FindRun(std::uint32_t i, const std::uint32_t* on_key,
-                          OperationInKeyRun* run) const {
-    const Words on = Load(on_key);
+  __device__ bool FindRun(std::uint32_t i, const RowsOfKey& on_key, OperationInKeyRun* run) const {
+    Words on = Load(owners[kNumberBits]);
+#pragma unroll
+    for (std::uint32_t bit = 0; bit < kNumberBits; ++bit) {
+      const Words plane = Load(owners[bit]);
+#pragma unroll
+      for (std::uint32_t k = 0; k < kFew; ++k) on.of[k] &= on_key.Same(plane.of[k], bit);
+    }
     const Words find = Load(finds);
     Words insert = Load(inserts);
     Words update = Load(updates);
