@@ -31,7 +31,7 @@ constexpr int kBeginsEarlyFrom = 90;
 using WholeTiles = SmallShape<kTileLanes>;
 using HalfTiles = SmallShape<kTileLanes / 2>;
 static_assert(HalfTiles::kUpTo == StrategyThresholds::kHalfTilesUpTo);
-static_assert(sizeof(BlockKeyRuns<HalfTiles>) < kMostSharedOfBatch);
+static_assert(sizeof(BlockKeyRuns<HalfTiles>) + sizeof(OldValues) < kMostSharedOfBatch);
 
 /// ApplySmallBatch with the shared memory that it needs.
 /// @param operations of the part @param of_block SmallPart::of_block
@@ -50,10 +50,6 @@ void CudaExecutor::LoadBatchKernels() {
   cudaFuncAttributes attributes{};
   CheckCuda(cudaFuncGetAttributes(&attributes, SearchKeyRuns), "cudaFuncGetAttributes");
   begins_early_ = attributes.ptxVersion >= kBeginsEarlyFrom;
-  CheckCuda(
-      cudaFuncSetAttribute(ApplySmallBatch<HalfTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           sizeof(BlockKeyRuns<HalfTiles>)),
-      "cudaFuncSetAttribute");
 }
 
 /// Makes the initial values, a row for each operation that may need one: that takes GPU memory, but

@@ -45,8 +45,10 @@ struct BlockShape {
   unsigned shared_bytes;  ///< dynamic shared memory
 };
 
-/// Shared memory that a block of a batch's kernels takes at the most, bytes.
-inline constexpr unsigned kMostSharedOfBatch = 80 << 10;
+/// Shared memory that a block of a batch's kernels takes at the most, bytes, where all blocks begin
+/// together. (A multiprocessor where somebody else's kernel runs may have no more than 32 KiB for
+/// it.)
+inline constexpr unsigned kMostSharedOfBatch = 30 << 10;
 
 /// Launches a kernel. What the launch itself returns says whether it failed: the runtime's last
 /// error may be an old one of the store's user.
