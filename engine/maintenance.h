@@ -37,15 +37,19 @@ class TableCopy {
  public:
   virtual ~TableCopy() = default;
   /// Brings it to host memory, while batches run. @throws Error(kGpu), std::bad_alloc
-  virtual void Fetch() {}
+  virtual void Fetch() = 0;
+  /// The value cells that the references name, a bit for each by number; those behind them are not
+  /// named. REQUIRES: Fetch has returned; values lie in cells. @throws Error(kGpu), std::bad_alloc
+  virtual std::vector<std::uint32_t> NamedCells(std::uint64_t cell_bytes) const = 0;
 
   std::uint64_t total = 0;  ///< items in the table
   std::uint64_t items = 0;  ///< of those, copied, in any order
   // In host memory when Fetch has returned.
   const std::uint64_t* keys = nullptr;        ///< of items, all words of each
   const std::uint64_t* references = nullptr;  ///< of items
-  const std::uint8_t* marks = nullptr;        ///< of the change map that was replaced
-  std::uint32_t range_bits = 0;               ///< of that map; 0: there was none, or it stays
+  /// Of a copy of changes, what was marked in the change map that was replaced, ascending.
+  std::span<const std::uint32_t> ranges;
+  std::uint32_t range_bits = 0;  ///< of that map; 0: there was none, or it stays
   /// Of the change log that was replaced: the keys, all words of each, if it told them all.
   bool log_whole = false;
   std::uint64_t logged = 0;

@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstring>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -31,33 +29,14 @@ constexpr unsigned kCoresForThread = 2;
 constexpr std::uint64_t kRangesForItem = 2;
 constexpr std::uint32_t kFewestRangeBits = 10;
 
-std::vector<std::uint32_t> MarkedRanges(const TableCopy& copy) {
-  std::vector<std::uint32_t> ranges;
-  if (copy.range_bits == 0) return ranges;
-  const std::uint64_t count = std::uint64_t{1} << copy.range_bits;
-  for (std::uint64_t first = 0; first < count; first += 8) {
-    std::uint64_t eight = 0;
-    std::memcpy(&eight, copy.marks + first, sizeof eight);
-    for (std::uint64_t i = first; eight != 0; ++i, eight >>= 8) {
-      if ((eight & 0xFF) != 0) ranges.push_back(static_cast<std::uint32_t>(i));
-    }
-  }
-  return ranges;
-}
-
 /// The items of a copy, with their values in the pool.
 class CopiedItems : public SnapshotSource {
  public:
-  CopiedItems(const TableCopy& copy, const std::vector<std::uint32_t>& ranges,
-              const std::byte* base, const SnapshotHeader& header)
-      : copy_(copy),
-        ranges_(ranges),
-        base_(base),
-        key_size_(header.key_size),
-        value_size_(header.value_size) {}
+  CopiedItems(const TableCopy& copy, const std::byte* base, const SnapshotHeader& header)
+      : copy_(copy), base_(base), key_size_(header.key_size), value_size_(header.value_size) {}
 
   void CopyRanges(std::uint64_t first, std::uint64_t count, std::byte* ranges) const override {
-    std::memcpy(ranges, ranges_.data() + first, count * sizeof(std::uint32_t));
+    std::memcpy(ranges, copy_.ranges.data() + first, count * sizeof(std::uint32_t));
   }
   void CopyItems(std::uint64_t first, std::uint64_t count, std::byte* keys,
                  std::byte* values) const override {
@@ -85,7 +64,6 @@ class CopiedItems : public SnapshotSource {
   }
 
   const TableCopy& copy_;
-  const std::vector<std::uint32_t>& ranges_;
   const std::byte* const base_;
   const std::uint32_t key_size_;
   const std::uint64_t value_size_;
@@ -200,33 +178,10 @@ void StoreImpl::ReleaseCells() {
 
 void StoreImpl::NameHeldCells(const TableCopy& copy) {
   if (InlineValues(value_size_)) return;
-  constexpr std::uint64_t kWordBits = 32;
-  constexpr std::uint64_t kPart = std::uint64_t{1} << 18;
-  const std::uint64_t cell_bytes = CellBytes(value_size_);
-  const std::uint64_t parts = (copy.items + kPart - 1) / kPart;
-  const auto references = [&](std::size_t part) {
-    return std::span(copy.references, copy.items)
-        .subspan(part * kPart)
-        .first(std::min(kPart, copy.items - part * kPart));
-  };
-  std::vector<std::uint32_t> names;
   try {
-    ThreadPool threads(
-        static_cast<unsigned>(std::clamp<std::uint64_t>(parts, 1, ThreadsForCopy())));
-    std::vector<std::uint64_t> most(parts);
-    threads.Run(parts, [&](std::size_t part) { most[part] = std::ranges::max(references(part)); });
-    names.resize((parts == 0 ? 0 : std::ranges::max(most) / cell_bytes / kWordBits) + 1);
-    threads.Run(parts, [&](std::size_t part) {
-      for (const std::uint64_t reference : references(part)) {
-        const std::uint64_t cell = reference / cell_bytes;
-        std::atomic_ref(names[cell / kWordBits])
-            .fetch_or(std::uint32_t{1} << (cell % kWordBits), std::memory_order_relaxed);
-      }
-    });
-  } catch (const std::bad_alloc&) {
-    return;  // all that are held stay so
+    space_.NameHeldCells(copy.NamedCells(CellBytes(value_size_)));
+  } catch (const std::bad_alloc&) {  // all that are held stay so
   }
-  space_.NameHeldCells(std::move(names));
 }
 
 /// The header, but for what the instant says.
@@ -343,11 +298,10 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   try {
     copy->Fetch();
     NameHeldCells(*copy);
-    const std::vector<std::uint32_t> ranges = MarkedRanges(*copy);
     header.total_items = copy->total;
     header.items = copy->items;
-    header.ranges = header.is_increment() ? ranges.size() : 0;
-    writer.Write(header, CopiedItems(*copy, ranges, pool_->base(), header), threads);
+    header.ranges = copy->ranges.size();
+    writer.Write(header, CopiedItems(*copy, pool_->base(), header), threads);
     if (!options.track_changes) keep_base();  // before Close may go on, which waits for the values
     copying.reset();
     ReleaseCells();

@@ -1,7 +1,5 @@
 #include "snapshot/chain_items.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -17,24 +15,15 @@ unsigned ThreadsForChain() {
   return std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
 }
 
-ChainItems::Buffer::Buffer(std::uint64_t bytes) : bytes_(RoundUp(bytes, kPageBytes)) {
-  void* const data =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
-  madvise(data, bytes_, MADV_HUGEPAGE);  // a hint
-  data_ = static_cast<std::byte*>(data);
-}
-
 ChainItems::Buffer::~Buffer() {
-  if (registered_) UnregisterHostMemory(data_);
-  munmap(data_, bytes_);
+  if (registered_) UnregisterHostMemory(memory_.data());
 }
 
 void ChainItems::Buffer::Register() noexcept {
   if (asked_) return;
   asked_ = true;
   try {
-    RegisterHostMemory(data_, bytes_);
+    RegisterHostMemory(memory_.data(), memory_.bytes());
     registered_ = true;
   } catch (const std::exception&) {  // it is copied, as any memory
   }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "pm/huge_memory.h"
 #include "pm/mutex.h"
 #include "snapshot/block_buffer.h"
 #include "snapshot/reader.h"
@@ -75,19 +76,18 @@ class ChainItems {
     std::uint64_t items = 0;
     std::uint64_t blocks_left = 0;
   };
-  /// Memory for a piece, whole pages; huge ones where there are any, which a GPU registers faster.
+  /// Memory for a piece.
   class Buffer {
    public:
-    explicit Buffer(std::uint64_t bytes);
+    explicit Buffer(std::uint64_t bytes) : memory_(bytes) {}
     ~Buffer();
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
-    std::byte* data() const { return data_; }
+    std::byte* data() const { return memory_.data(); }
     void Register() noexcept;
 
    private:
-    const std::uint64_t bytes_;
-    std::byte* data_ = nullptr;
+    const HugeMemory memory_;
     bool asked_ = false;
     bool registered_ = false;
   };

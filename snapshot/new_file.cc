@@ -39,9 +39,10 @@ constexpr unsigned kMappingThreads = 4;
 /// to move some of them for each huge page. (On a machine of 16 cores eight threads took 0.6 ms
 /// each; on one of two cores one thread took 5 at some times.)
 constexpr double kSlowSeconds = 2e-3;
-/// If so many are slow, and most, the rest of a file gets small ones, as it is written.
-constexpr unsigned kFewestSlow = 8;
-/// A write of so much goes to the mapping.
+/// If so many are slow of each thread, and most are, the rest of a file gets small ones, as it is
+/// written. (All threads may have waited once for somebody who maps or registers memory.)
+constexpr unsigned kSlowOfEach = 4;
+/// So much is written to the mapping.
 constexpr std::uint64_t kMappedFrom = std::uint64_t{1} << 20;
 
 /// Whether this memory of a file has its pages now: else it may not be touched.
@@ -292,7 +293,7 @@ void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
   std::atomic<std::uint64_t> next{0};
   std::atomic<unsigned> made{0};
   std::atomic<unsigned> slow{0};  // of those, or refused
-  const auto pays = [&] { return slow < kFewestSlow || 2 * slow < made; };
+  const auto pays = [&] { return slow < kSlowOfEach * threads.threads() || 2 * slow < made; };
   threads.Run(threads.threads(), [&](std::size_t) {
     for (std::uint64_t at; pays() && (at = next.fetch_add(kHugePageBytes)) < bytes;) {
       const auto start = Clock::now();
@@ -304,12 +305,12 @@ void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
   });
 }
 
+std::byte* NewFile::Mapped(std::uint64_t bytes, std::uint64_t offset) {
+  if (bytes < kMappedFrom || offset + bytes > mapped_bytes_) return nullptr;
+  return Populate(mapped_ + offset, bytes) ? mapped_ + offset : nullptr;
+}
+
 void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset) {
-  if (bytes >= kMappedFrom && offset + bytes <= mapped_bytes_ &&
-      Populate(mapped_ + offset, bytes)) {
-    std::memcpy(mapped_ + offset, data, bytes);
-    return;
-  }
   if (!MayHave(offset + bytes)) ThrowFileError(path_, "write", EFBIG);
   bool direct = true;
   while (bytes > 0) {

@@ -60,7 +60,7 @@ void ReplaceFile(const std::string& path, const std::string& temporary, const st
 /// A file that is written under a temporary name, past the page cache where the file system takes
 /// that. It is removed if it is not given its name.
 ///
-/// Thread safety: Write from any thread; else one at a time.
+/// Thread safety: Mapped and Write from any thread; else one at a time.
 class NewFile {
  public:
   /// @throws Error kExists (of that name), kNotFound (the folder), kIo, kNoSpace
@@ -72,6 +72,9 @@ class NewFile {
   /// How large it will be, before these threads write it: on tmpfs it is mapped, and they make its
   /// pages, if they are enough. @throws std::bad_alloc
   void Expect(std::uint64_t bytes, ThreadPool& threads);
+  /// Where these bytes of it can be written to memory, whole pages, aligned as such; null: they
+  /// have to be by Write. What is there is anything.
+  std::byte* Mapped(std::uint64_t bytes, std::uint64_t offset);
   /// @param data, offset, bytes whole pages, aligned as such @throws Error kIo, kNoSpace
   void Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset);
   /// Syncs it and gives it its name. @throws Error kExists, kIo, kNoSpace

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "pm/crc32c.h"
@@ -47,11 +48,13 @@ void SnapshotWriter::Write(SnapshotHeader header, const SnapshotSource& source,
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> failed{false};
   const auto work = [&](std::size_t) {
-    BlockBuffer buffer(layout.block_bytes());
-    std::byte* const data = buffer.data();
-    std::byte* const things = data + kBlockHeaderBytes;
+    std::optional<BlockBuffer> buffer;
     for (std::uint64_t i = 0; !failed && (i = next++) < layout.blocks();) {
       const SnapshotLayout::Block block = layout.At(i);
+      std::byte* const mapped = file_.Mapped(block.bytes, block.offset);
+      if (mapped == nullptr && !buffer) buffer.emplace(layout.block_bytes());
+      std::byte* const data = mapped != nullptr ? mapped : buffer->data();
+      std::byte* const things = data + kBlockHeaderBytes;
       std::uint64_t payload = block.count * sizeof(std::uint32_t);
       if (block.kind == BlockKind::kRanges) {
         source.CopyRanges(block.first, block.count, things);
@@ -61,7 +64,7 @@ void SnapshotWriter::Write(SnapshotHeader header, const SnapshotSource& source,
         payload = keys + block.count * header.value_size;
       }
       crcs[i] = Seal(header.id, i, block, payload, data);
-      file_.Write(data, block.bytes, block.offset);
+      if (mapped == nullptr) file_.Write(data, block.bytes, block.offset);
     }
   };
   threads.Run(threads.threads(), [&](std::size_t part) {

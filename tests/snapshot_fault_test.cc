@@ -237,10 +237,11 @@ TEST_F(TmpfsSnapshotFaultTest, ASnapshotByManyWritersIsWholeOrNone) {
       } catch (const std::exception&) {
       }
       hit = fault.hit();
-      // Where a mapping or its pages can't be had the file is written.
+      // Where a mapping or its pages can't be had the file is written. (On executor cuda memory for
+      // what is copied is mapped, too, and is needed.)
       const std::string call = hit ? fault.call() : "";
       if (call == "madvise" || call == "mmap") {
-        EXPECT_TRUE(taken) << call;
+        EXPECT_TRUE(taken || (call == "mmap" && TestExecutor() == ExecutorKind::kCuda)) << call;
         maps_failed = true;
       }
     }

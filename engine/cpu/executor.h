@@ -195,7 +195,8 @@ class CpuExecutor : public Executor {
   }
   bool TakeCopy(TableCopy* copy) override;
   void MarkAgain(const TableCopy& copy) override {
-    if (copy.range_bits > 0) AddMarks(copy.marks, copy.range_bits);
+    if (copy.range_bits == 0) return;
+    AddMarks(static_cast<const CpuTableCopy&>(copy).next_marks.bytes.get(), copy.range_bits);
   }
   void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) override;
   bool LogIsWhole() const override { return log_ != nullptr && log_->view().whole(); }

@@ -96,7 +96,6 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
   }
   if (taken->shape.range_bits == 0) return true;
   std::swap(marks_, taken->next_marks);
-  taken->marks = taken->next_marks.bytes.get();
   taken->range_bits = taken->next_marks.range_bits;
   table_.changes = marks_.View();
   return true;

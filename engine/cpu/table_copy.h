@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "engine/maintenance.h"
 #include "table/change_log.h"
@@ -67,6 +68,9 @@ class CpuTableCopy : public TableCopy {
     for (std::uint64_t i = 0; i < shape.room; i += kPageWords) references_[i] = 0;
   }
 
+  void Fetch() override;
+  std::vector<std::uint32_t> NamedCells(std::uint64_t cell_bytes) const override;
+
   /// Items that one thread has found.
   class Part {
    public:
@@ -124,6 +128,7 @@ class CpuTableCopy : public TableCopy {
  private:
   const std::unique_ptr<std::uint64_t[]> keys_;
   const std::unique_ptr<std::uint64_t[]> references_;
+  std::vector<std::uint32_t> ranges_;
 };
 
 }  // namespace gpm

@@ -1,8 +1,12 @@
 #include <cooperative_groups.h>
+#include <thrust/iterator/counting_iterator.h>
 
 #include <algorithm>
+#include <cub/device/device_reduce.cuh>
+#include <cub/device/device_select.cuh>
 #include <utility>
 
+#include "engine/cuda/kernels/grid_stride.cuh"
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/device_index.h"
 #include "engine/cuda/table_copy.h"
@@ -99,7 +103,79 @@ __global__ void MarkRanges(const __grid_constant__ ChangeMap changes,
   }
 }
 
+/// Notes the cells that references name, a bit for each, by number.
+__global__ void NameCells(const std::uint64_t* references, std::uint64_t count,
+                          std::uint64_t cell_bytes, std::uint32_t* names) {
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    const std::uint64_t cell = references[i] / cell_bytes;
+    atomicOr(names + cell / 32, 1u << cell % 32);
+  }
+}
+
 }  // namespace
+
+void CudaTableCopy::Fetch() {
+  const CurrentDevice current = executor_.Activate();
+  keys_ = HugeMemory(items * shape.key_words * sizeof(std::uint64_t));
+  references_ = HugeMemory(items * sizeof(std::uint64_t));
+  Bring(device_keys, items * shape.key_words, keys_.data());
+  Bring(device_references, items, references_.data());
+  keys = reinterpret_cast<const std::uint64_t*>(keys_.data());
+  references = reinterpret_cast<const std::uint64_t*>(references_.data());
+  if (shape.changes_only && range_bits > 0) BringRanges();
+}
+
+void CudaTableCopy::BringRanges() {
+  const std::uint64_t all = std::uint64_t{1} << range_bits;
+  DeviceArray<std::byte> library(bytes_, &stream_);
+  DeviceArray<std::uint64_t> count(bytes_, &stream_);
+  count.Reserve(1);
+  CallCubWith(&library, "DeviceReduce", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceReduce::Sum(storage, bytes, device_marks.data(), count.data(), all, stream_);
+  });
+  const std::uint64_t marked = BringOne(count);
+  DeviceArray<std::uint32_t> device_ranges(bytes_, &stream_);
+  device_ranges.Reserve(marked);
+  CallCubWith(&library, "DeviceSelect", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceSelect::Flagged(storage, bytes, thrust::counting_iterator<std::uint32_t>(0),
+                                      device_marks.data(), device_ranges.data(), count.data(),
+                                      static_cast<std::int64_t>(all), stream_);
+  });
+  ranges_ = HugeMemory(marked * sizeof(std::uint32_t));
+  Bring(device_ranges, marked, ranges_.data());
+  ranges = {reinterpret_cast<const std::uint32_t*>(ranges_.data()), marked};
+}
+
+std::uint64_t CudaTableCopy::BringOne(const DeviceArray<std::uint64_t>& from) const {
+  std::uint64_t number = 0;
+  CheckCuda(cudaMemcpyAsync(&number, from.data(), sizeof number, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  return number;
+}
+
+std::vector<std::uint32_t> CudaTableCopy::NamedCells(std::uint64_t cell_bytes) const {
+  std::vector<std::uint32_t> names(1);
+  if (items == 0) return names;
+  const CurrentDevice current = executor_.Activate();
+  DeviceArray<std::byte> library(bytes_, &stream_);
+  DeviceArray<std::uint64_t> highest(bytes_, &stream_);
+  highest.Reserve(1);
+  CallCubWith(&library, "DeviceReduce", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceReduce::Max(storage, bytes, device_references.data(), highest.data(), items,
+                                  stream_);
+  });
+  names.resize(BringOne(highest) / cell_bytes / 32 + 1);
+  DeviceArray<std::uint32_t> device_names(bytes_, &stream_);
+  device_names.Reserve(names.size());
+  CheckCuda(cudaMemsetAsync(device_names.data(), 0, names.size() * sizeof names[0], stream_),
+            "cudaMemsetAsync");
+  Launch("NameCells", NameCells, kGridStrideBlocks, kBlockThreads, stream_,
+         device_references.data(), items, cell_bytes, device_names.data());
+  Bring(device_names, names.size(), reinterpret_cast<std::byte*>(names.data()));
+  return names;
+}
 
 void CudaExecutor::LoadCopyKernels() {
   LoadKernelsBeside(reinterpret_cast<const void*>(MarkRanges));

@@ -2,9 +2,10 @@
 #define GPM_ENGINE_CUDA_TABLE_COPY_H_
 
 #include <cstdint>
-#include <memory>
+#include <vector>
 
 #include "engine/cuda/executor.h"
+#include "pm/huge_memory.h"
 
 namespace gpm {
 
@@ -21,7 +22,8 @@ class CudaTableCopy : public TableCopy {
         log_keys(bytes, LastUse::Awaited()),
         log_count(bytes, LastUse::Awaited()),
         log_recent(bytes, LastUse::Awaited()),
-        executor_(executor) {
+        executor_(executor),
+        bytes_(bytes) {
     counts.Reserve(2);
     device_keys.Reserve(shape.room * shape.key_words);
     device_references.Reserve(shape.room);
@@ -35,21 +37,14 @@ class CudaTableCopy : public TableCopy {
       CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     }
     if (shape.range_bits == 0) return;
-    const std::uint64_t ranges = std::uint64_t{1} << shape.range_bits;
-    device_marks.Reserve(ranges);
-    CheckCuda(cudaMemsetAsync(device_marks.data(), 0, ranges, stream_), "cudaMemsetAsync");
+    const std::uint64_t marks = std::uint64_t{1} << shape.range_bits;
+    device_marks.Reserve(marks);
+    CheckCuda(cudaMemsetAsync(device_marks.data(), 0, marks, stream_), "cudaMemsetAsync");
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
-  void Fetch() override {
-    const CurrentDevice current = executor_.Activate();
-    Bring(device_keys, items * shape.key_words, &keys_);
-    Bring(device_references, items, &references_);
-    if (range_bits > 0) Bring(device_marks, std::uint64_t{1} << range_bits, &marks_);
-    keys = keys_.get();
-    references = references_.get();
-    marks = marks_.get();
-  }
+  void Fetch() override;
+  std::vector<std::uint32_t> NamedCells(std::uint64_t cell_bytes) const override;
 
   const CopyShape shape;
   DeviceArray<std::uint64_t> counts;  ///< of all items, and of those copied
@@ -63,18 +58,18 @@ class CudaTableCopy : public TableCopy {
   /// (By the copier: the driver's own copy of so much to pageable memory keeps batches from being
   /// launched.)
   template <class T>
-  void Bring(const DeviceArray<T>& from, std::uint64_t count, std::unique_ptr<T[]>* to) {
-    to->reset(new T[count]);
-    executor_.Copier().ToHost(reinterpret_cast<std::byte*>(to->get()),
-                              reinterpret_cast<const std::byte*>(from.data()), count * sizeof(T),
-                              stream_);
+  void Bring(const DeviceArray<T>& from, std::uint64_t count, std::byte* to) const {
+    executor_.Copier().ToHost(to, reinterpret_cast<const std::byte*>(from.data()),
+                              count * sizeof(T), stream_);
   }
+  std::uint64_t BringOne(const DeviceArray<std::uint64_t>& from) const;
+  /// Those that are marked in device_marks.
+  void BringRanges();
 
   CudaExecutor& executor_;
+  DeviceMemory* const bytes_;
   CudaStream stream_;
-  std::unique_ptr<std::uint64_t[]> keys_;
-  std::unique_ptr<std::uint64_t[]> references_;
-  std::unique_ptr<std::uint8_t[]> marks_;
+  HugeMemory keys_, references_, ranges_;
 };
 
 }  // namespace gpm

@@ -32,17 +32,11 @@ constexpr std::uint64_t kRegistered = std::uint64_t{4} << 20;
 
 }  // namespace
 
-HostReader::Staged::Staged() {
-  void* const memory =
-      mmap(nullptr, kStagedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  rows = static_cast<std::byte*>(memory);
-  madvise(memory, kStagedBytes, MADV_HUGEPAGE);
-  madvise(memory, kStagedBytes, MADV_DONTFORK);  // the GPU keeps to the pages that there are
+HostReader::Staged::Staged() : memory(kStagedBytes), rows(memory.data()) {
+  madvise(rows, kStagedBytes, MADV_DONTFORK);  // the GPU keeps to the pages that there are
 }
 HostReader::Staged::~Staged() {
   for (std::uint64_t at = 0; at < registered; at += kRegistered) UnregisterHostMemory(rows + at);
-  munmap(rows, kStagedBytes);
 }
 
 /// (By pieces, as those who launch wait meanwhile.)

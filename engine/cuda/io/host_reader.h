@@ -11,6 +11,7 @@
 #include "engine/cuda/io/host_crew.h"
 #include "engine/cuda/io/host_reads.h"
 #include "engine/cuda/memory.h"
+#include "pm/huge_memory.h"
 
 namespace gpm {
 
@@ -50,7 +51,8 @@ class HostReader : private HostCrew {
     Staged(const Staged&) = delete;
     Staged& operator=(const Staged&) = delete;
     void Register();
-    std::byte* rows;
+    const HugeMemory memory;
+    std::byte* const rows;
     std::uint64_t registered = 0;  ///< bytes
   };
   /// What has to be made.
