@@ -181,6 +181,9 @@ void StoreImpl::NameHeldCells(const TableCopy& copy) {
   try {
     space_.NameHeldCells(copy.NamedCells(CellBytes(value_size_)));
   } catch (const std::bad_alloc&) {  // all that are held stay so
+  } catch (const Error& error) {
+    // (Likewise where GPU memory is short. Should it not be that, what comes next says so.)
+    if (error.code() != ErrorCode::kGpu) throw;
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "gpmstore/batch.h"
 #include "pm/annotate.h"
+#include "table/rows_of_key.h"
 #include "table/volatile_ops.h"
 
 namespace gpm {
@@ -176,43 +177,11 @@ GPM_HD inline void StoreBytes(std::byte* bytes, std::uint64_t word, std::uint32_
 #endif
 }
 
-/// The rows of a batch that belong to a key, if some of its keys have numbers and few have:
-/// `owners` has a bit for each row in each of some planes, which have `words` words each. The first
-/// has bit 0 of the number of each row's key, and so on; the last says whether the key has a
-/// number.
-struct RowsOfKey {
-  const std::uint32_t* owners = nullptr;  ///< null: there are none
-  std::uint32_t words = 0;
-  std::uint32_t number_bits = 0;
-  std::uint32_t number = 0;  ///< of the key
-
-  /// Those of 32 rows that are the key's, a bit each.
-  GPM_HD std::uint32_t Word(std::uint32_t word) const {
-    std::uint32_t rows = owners[number_bits * words + word];
-    for (std::uint32_t bit = 0; bit < number_bits; ++bit) {
-      rows &= Same(owners[bit * words + word], bit);
-    }
-    return rows;
-  }
-  /// @param plane 32 bits of the plane `bit` @return those that are as in the key's number
-  GPM_HD std::uint32_t Same(std::uint32_t plane, std::uint32_t bit) const {
-    return plane ^ ((number >> bit & 1) - 1);
-  }
-  /// The first one of them behind a row, or else any number above `last`.
-  GPM_HD std::uint32_t After(std::uint32_t row, std::uint32_t last) const {
-    for (std::uint32_t from = row + 1; from <= last; from = (from / 32 + 1) * 32) {
-      const std::uint32_t rest = Word(from / 32) >> from % 32;
-      if (rest != 0) return from + LowestBit(rest);
-    }
-    return last + 1;
-  }
-};
-
 /// What is added to a value, in this order: one row, or those of the operations of a key run.
 struct Addends {
   Element element = Element::kNone;
   std::byte* sum = nullptr;              ///< value_size bytes of the executor's memory, for the sum
-  const std::byte* rows = nullptr;       ///< the only one, if neither of the next two is there
+  const std::byte* rows = nullptr;       ///< the only one, if there is neither `order` nor `of_key`
   const std::uint32_t* order = nullptr;  ///< numbers of rows, `count` of them
   std::uint32_t count = 0;
   RowsOfKey of_key{};  ///< numbers of rows, if it has owners

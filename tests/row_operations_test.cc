@@ -3,6 +3,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <random>
+#include <vector>
 
 #include "table/initial_rows.h"
 #include "tests/test_util.h"
@@ -48,6 +51,61 @@ std::uint32_t RandomFinite(std::mt19937_64& random, std::uint32_t infinity) {
   for (;;) {
     const auto bits = static_cast<std::uint32_t>(random() & 0xFFFF);
     if ((bits & 0x7FFF) < infinity) return bits;
+  }
+}
+
+/// Of a small batch on the GPU: which rows are on which of a few keys, as it is kept there.
+TEST(RowsOfKeyTest, AreThoseOfTheirKey) {
+  constexpr std::uint32_t kWords = 5;
+  constexpr std::uint32_t kRows = 32 * kWords;
+  constexpr std::uint32_t kNumberBits = 3;
+  constexpr std::uint32_t kKeys = 1 << kNumberBits;
+  std::mt19937 random(TestSeed());
+  std::vector<std::optional<std::uint32_t>> key_of(kRows);
+  std::vector<std::uint32_t> planes((kNumberBits + 1) * kWords);
+  for (std::uint32_t row = 0; row < kRows; ++row) {
+    // Nobody looks at the numbers of those that have none.
+    std::uint32_t bits = random() % kKeys;
+    if (random() % 3 != 0) {
+      key_of[row] = bits % (kKeys - 1);  // one key has no rows
+      bits = *key_of[row] | 1u << kNumberBits;
+    }
+    for (std::uint32_t plane = 0; plane <= kNumberBits; ++plane) {
+      planes[plane * kWords + row / 32] |= (bits >> plane & 1) << row % 32;
+    }
+  }
+  for (std::uint32_t key = 0; key < kKeys; ++key) {
+    const RowsOfKey rows{planes.data(), kWords, kNumberBits, key};
+    std::uint32_t last = 0;
+    for (std::uint32_t row = 0; row < kRows; ++row) {
+      const bool is_of_key = key_of[row] == key;
+      EXPECT_EQ(rows.Word(row / 32) >> row % 32 & 1, is_of_key ? 1u : 0u) << row;
+      if (is_of_key) last = row;
+    }
+    std::uint32_t after = 0;
+    for (std::uint32_t row = 0; row < kRows; row = after) {
+      after = rows.After(row, kRows - 1);
+      for (std::uint32_t between = row + 1; between < std::min(after, kRows); ++between) {
+        EXPECT_NE(key_of[between], key);
+      }
+      if (after < kRows) {
+        EXPECT_EQ(key_of[after], key);
+      }
+    }
+    EXPECT_GT(rows.After(last, last), last);
+    std::vector<std::byte> values(kRows);
+    std::vector<std::uint32_t> visited;
+    Addends addends;
+    addends.rows = values.data();
+    addends.of_key = rows;
+    addends.ForEachRow(1, [&](const std::byte* row) {
+      visited.push_back(static_cast<std::uint32_t>(row - values.data()));
+    });
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t row = 0; row < kRows; ++row) {
+      if (key_of[row] == key) expected.push_back(row);
+    }
+    EXPECT_EQ(visited, expected);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "engine/cuda/kernels/group_by_key.cuh"
+#include "engine/cuda/kernels/other_keys.cuh"
 
 namespace gpm {
 

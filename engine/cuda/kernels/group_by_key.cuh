@@ -4,6 +4,7 @@
 #include <cub/warp/warp_scan.cuh>
 
 #include "engine/cuda/kernels/bins.cuh"
+#include "engine/cuda/kernels/other_keys.cuh"
 #include "engine/cuda/kernels/small_key_runs.cuh"
 #include "engine/cuda/sync/barriers.cuh"
 
